@@ -1,0 +1,85 @@
+"""Finds papers by their paper.toml; imports a study only when it is asked for."""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from assay.study import DataSource, Paper, Scale, Study
+
+_PAPERS = Path(__file__).parent / "papers"
+
+
+class UnknownPaper(LookupError):
+    """No paper has this slug; the message names the nearest ones."""
+
+
+class MissingExtra(ImportError):
+    """A paper's own dependencies are not installed; the message says how to install them."""
+
+
+def slugs() -> list[str]:
+    """The slugs of all papers, sorted."""
+    return sorted(path.parent.name for path in _PAPERS.glob("*/paper.toml"))
+
+
+@cache
+def paper(slug: str) -> Paper:
+    """The paper as its paper.toml describes it.
+
+    Raises UnknownPaper, or ValueError where the file is malformed (naming file and field).
+    """
+    path = room(slug) / "paper.toml"
+    if not path.is_file():
+        near = difflib.get_close_matches(slug, slugs(), n=3, cutoff=0.5)
+        hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(slugs())}"
+        raise UnknownPaper(f"unknown paper {slug!r}: {hint}")
+    try:
+        return _parse(tomllib.loads(path.read_text("utf-8")))
+    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _parse(fields: dict[str, Any]) -> Paper:
+    for name in ("authors", "modules"):
+        if name in fields:
+            fields[name] = tuple(fields[name])
+    fields["data"] = tuple(
+        DataSource(
+            **{
+                **source,
+                "scales": tuple(Scale(s) for s in source["scales"]),
+                "files": {k: (v["url"], v["sha256"]) for k, v in source.get("files", {}).items()},
+            }
+        )
+        for source in fields.get("data", ())
+    )
+    return Paper(**fields)
+
+
+def room(slug: str) -> Path:
+    """The folder of a paper."""
+    return _PAPERS / slug
+
+
+def missing_modules(slug: str) -> list[str]:
+    """The modules of the paper's extra that are not installed."""
+    return [m for m in paper(slug).modules if importlib.util.find_spec(m) is None]
+
+
+def study(slug: str) -> Study:
+    """The paper's study. Raises UnknownPaper, or MissingExtra where its extra is not installed."""
+    if missing := missing_modules(slug):
+        raise MissingExtra(
+            f"assay[{slug}] is not installed ({', '.join(missing)} missing): "
+            f"pip install 'assay[{slug}]'"
+        )
+    found = importlib.import_module(f"assay.papers.{slug}.study").study
+    if not isinstance(found, Study):
+        raise TypeError(f"assay.papers.{slug}.study.study: got {type(found)}, wants a Study")
+    return found
