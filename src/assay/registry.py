@@ -72,13 +72,18 @@ def missing_modules(slug: str) -> list[str]:
     return [m for m in paper(slug).modules if importlib.util.find_spec(m) is None]
 
 
-def study(slug: str) -> Study:
-    """The paper's study. Raises UnknownPaper, or MissingExtra where its extra is not installed."""
+def require(slug: str) -> None:
+    """Raises MissingExtra where the paper's own dependencies are not installed."""
     if missing := missing_modules(slug):
         raise MissingExtra(
             f"assay[{slug}] is not installed ({', '.join(missing)} missing): "
             f"pip install 'assay[{slug}]'"
         )
+
+
+def study(slug: str) -> Study:
+    """The paper's study; importing it needs none of the paper's extra. Raises UnknownPaper."""
+    paper(slug)
     found = importlib.import_module(f"assay.papers.{slug}.study").study
     if not isinstance(found, Study):
         raise TypeError(f"assay.papers.{slug}.study.study: got {type(found)}, wants a Study")
