@@ -9,7 +9,7 @@ import platformdirs
 
 
 class MissingData(FileNotFoundError):
-    """Data that are nowhere to be found; the message says where was looked and what provides them."""
+    """Data that are nowhere to be found; the message says where was looked and what helps."""
 
 
 def cache_dir(slug: str) -> Path:
