@@ -87,6 +87,8 @@ class Compare:
         _finite("margin", self.margin)
         if self.how == "ratio" and self.margin <= 0:
             raise ValueError(f"margin: got {self.margin}, wants a ratio > 0")
+        if self.interval == "exact" and not self.pair:
+            raise ValueError("interval: 'exact' compares pairs, and pair is empty")
         _at_least("min_trials", self.min_trials, 1 if self.interval == "exact" else 2)
 
 
