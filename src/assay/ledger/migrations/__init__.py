@@ -1,0 +1,1 @@
+"""How the tables of a ledger came about, step by step (Alembic)."""
