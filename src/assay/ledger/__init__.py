@@ -13,7 +13,8 @@ from assay.ledger.home import LedgerError, home
 
 if TYPE_CHECKING:
     from assay.ledger.artifacts import ArtifactStore
-    from assay.ledger.exports import Export, ExportError, export, import_export, read_export
+    from assay.ledger.exports import Export, Imported, export, import_export, read_export
+    from assay.ledger.exports_schema import ExportError
     from assay.ledger.ledger import Ledger
 
 __all__ = [
@@ -21,6 +22,7 @@ __all__ = [
     "Entry",
     "Export",
     "ExportError",
+    "Imported",
     "Ledger",
     "LedgerError",
     "export",
@@ -32,7 +34,8 @@ __all__ = [
 _WHERE = {
     "ArtifactStore": "artifacts",
     "Export": "exports",
-    "ExportError": "exports",
+    "ExportError": "exports_schema",
+    "Imported": "exports",
     "Ledger": "ledger",
     "export": "exports",
     "import_export": "exports",

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from assay.ledger.home import LedgerError
+
+FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+"""What a trial may call a file: a name that is safe in every folder."""
 
 
 class ArtifactStore:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import random
-import re
 import shutil
 import sys
 from collections.abc import Sequence
@@ -16,12 +15,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from assay.ledger.artifacts import FILE_NAME
 from assay.toolkits.data import cache_dir, find_data
 
 if TYPE_CHECKING:
     from assay.runner.plan import Planned
-
-_FILE_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 
 
 class TrialContext:
@@ -60,7 +58,7 @@ class TrialContext:
         self.series.setdefault(series, []).append((float(step), float(value)))
 
     def save(self, name: str, content: bytes | str | Path) -> None:
-        if not _FILE_NAME.fullmatch(name):
+        if not FILE_NAME.fullmatch(name):
             raise ValueError(f"name: got {name!r}, wants a file name of letters, digits, . _ -")
         path = self._scratch / name
         self._scratch.mkdir(parents=True, exist_ok=True)

@@ -38,12 +38,20 @@ def capture_environment() -> dict[str, Any]:
         "assay": assay.__version__,
         **_commit(),
         "python": platform.python_version(),
-        "os": platform.platform(),
+        "os": _system(),
         "cpu": _cpu(),
         "memory_gb": round(psutil.virtual_memory().total / 2**30, 1),
         "gpus": [dict(gpu) for gpu in nvidia_gpus()],
         "libraries": {name: v for name in _LIBRARIES if (v := _version(name))},
     }
+
+
+def _system() -> str:
+    try:
+        name = platform.freedesktop_os_release()["PRETTY_NAME"]
+    except OSError:  # not Linux
+        name = platform.platform(terse=True)
+    return f"{name}, {platform.machine()}"
 
 
 def _version(name: str) -> str | None:
