@@ -41,3 +41,16 @@ def find_data(slug: str, name: str = "") -> Path:
         f"data {slug}/{name or '.'}: not in {looked}; "
         f"set ASSAY_DATA (or --data) to a folder that holds {slug}/, or: assay data fetch {slug}"
     )
+
+
+def fetch_file(url: str, sha256: str, path: Path) -> None:
+    """Downloads a file unless it is there already, and checks it; a broken one never takes its name.
+
+    Raises ValueError where the checksum differs, OSError where the address cannot be reached.
+    """
+    import pooch
+
+    try:
+        pooch.retrieve(url, f"sha256:{sha256}", path.name, path.parent, progressbar=False)
+    except ValueError as error:
+        raise ValueError(f"{url}: its content is not the expected one ({error})") from error

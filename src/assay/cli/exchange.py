@@ -1,0 +1,28 @@
+"""`assay export` and `assay import`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from assay.ledger import Ledger, import_export
+from assay.ledger import export as write_export
+from assay.study import Scale
+
+
+def export(
+    slugs: Sequence[str], out: Path, scale: Scale | None, form: str, ledger_url: str | None
+) -> None:
+    """Writes the trials of papers as files and prints their paths."""
+    with Ledger.open(ledger_url) as ledger:
+        written = write_export(ledger, out, slugs, scale=scale, format=form)
+    if not written:
+        raise ValueError(f"the ledger holds no trial of {', '.join(slugs)}: assay run it first")
+    for path in written:
+        print(path)
+
+
+def import_(source: Path, ledger_url: str | None) -> None:
+    """Reads an export into the ledger and says how many trials were new."""
+    with Ledger.open(ledger_url) as ledger:
+        print(f"{import_export(ledger, source)} trials imported")

@@ -1,0 +1,39 @@
+"""What results say of every claim of a paper."""
+
+from __future__ import annotations
+
+from assay import registry
+from assay.runner import missing_needs
+from assay.study import Need, Results, Scale, Study, Trial, Verdict
+from assay.study.judge import judge
+
+
+def measuring(study: Study, scale: Scale) -> dict[str, list[Trial]]:
+    """The trials that measure each claim at a scale; the claims are in the study's order."""
+    trials = list(study.trials(scale))
+    return {claim.id: [t for t in trials if claim.id in t.claims] for claim in study.claims}
+
+
+def package_needs(slug: str) -> tuple[Need, ...]:
+    """What every trial of a paper needs: the modules of its extra."""
+    hint = f"pip install 'assay[{slug}]'"
+    return tuple(Need.package(module, hint) for module in registry.paper(slug).modules)
+
+
+def verdicts(slug: str, scale: Scale, results: Results, *, here: bool = True) -> list[Verdict]:
+    """One verdict per claim, in the study's order.
+
+    Args:
+        slug: the paper.
+        scale: whose trials and tests count.
+        results: what was measured at that scale by the study's current version.
+        here: whether they were measured on this machine; only then does what is missing here
+            explain why a trial has no result.
+    """
+    study = registry.study(slug)
+    found = []
+    for claim_id, trials in measuring(study, scale).items():
+        needs = (*package_needs(slug), *(need for t in trials for need in t.needs))
+        missing = missing_needs(slug, needs) if here else ()
+        found.append(judge(study.claim(claim_id), scale, trials, results, missing))
+    return found
