@@ -64,7 +64,7 @@ def _print_machine(environment: dict[str, Any]) -> None:
     libraries = ", ".join(f"{k} {v}" for k, v in environment["libraries"].items())
     for line in (
         f"assay {environment['assay']}, Python {environment['python']}, {environment['os']}",
-        f"CPU {cpu['model']}, {cpu['cores']} cores ({', '.join(cpu['flags']) or 'no vector flags'})",
+        f"CPU {cpu['model']}, {cpu['cores']} cores {' '.join(cpu['flags'])}",
         f"memory {environment['memory_gb']} GiB, GPU {gpus}",
         f"libraries: {libraries}",
         f"home: {home()}",

@@ -50,7 +50,8 @@ def use_data(folder: Path | None) -> None:
 def parse_duration(text: str) -> float:
     """Seconds in "90", "90s", "10m", "1h30m". Raises ValueError."""
     match = re.fullmatch(r"(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s?)?", text.strip())
-    seconds = sum(int(v or 0) * f for v, f in zip(match.groups(), (3600, 60, 1))) if match else 0
+    hours, minutes, rest = (int(part or 0) for part in match.groups()) if match else (0, 0, 0)
+    seconds = 3600 * hours + 60 * minutes + rest
     if seconds <= 0:
         raise ValueError(f"--budget: got {text!r}, wants a duration such as 90s, 10m or 1h30m")
     return float(seconds)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
@@ -16,11 +16,19 @@ from assay.runner.plan import Planned
 from assay.study import Result
 
 
-def watcher(plans: Sequence[Plan], as_json: bool) -> Callable[[Event], None]:
-    """The one that suits: JSON lines where asked for, a live line on a terminal, else lines."""
+@contextmanager
+def watching(plans: Sequence[Plan], as_json: bool) -> Iterator[Callable[[Event], None]]:
+    """What suits: JSON lines where asked for, a live line on a terminal, else plain lines."""
     if as_json:
-        return lambda event: json_lines(event.to_json())
-    return _Live(plans) if tables.console.is_terminal else _Plain(plans)
+        yield lambda event: json_lines(event.to_json())
+    elif tables.console.is_terminal:
+        live = _Live(plans)
+        try:
+            yield live
+        finally:
+            live.progress.stop()
+    else:
+        yield _Plain(plans)
 
 
 def json_lines(content: str | dict[str, Any]) -> None:
@@ -95,10 +103,7 @@ class _Live:
                 self.task = self.progress.add_task("", total=event.total)
                 self.progress.start()
             return
-        if self.task is None:
-            return
-        if isinstance(event, RunFinished):
-            self.progress.stop()
+        if self.task is None or isinstance(event, RunFinished):
             return
         if isinstance(event, TrialStarted):
             self.running[event.planned.key] = event.planned
@@ -124,10 +129,3 @@ def outcome_line(planned: Planned, result: Result) -> str:
     line = f"{name(planned)}: {result.status} in {duration(result.seconds)}"
     last = result.error.strip().splitlines()[-1:] if not result.ok else []
     return f"{line}: {last[0]}" if last else line
-
-
-def stop(watch: Callable[[Event], None]) -> None:
-    """Gives the terminal back after an interruption."""
-    if isinstance(watch, _Live):
-        watch.progress.stop()
-    sys.stdout.flush()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,7 +49,8 @@ def run(
             say(line)
         if dry_run:
             return 0
-        summary = execute(plans, ledger, jobs=jobs, on_event=progress.watcher(plans, as_json))
+        with progress.watching(plans, as_json) as watch:
+            summary = execute(plans, ledger, jobs=jobs, on_event=watch)
         found = {plan.slug: tables.of_paper(plan.slug, scale, ledger) for plan in plans}
 
     every = [verdict for some in found.values() for verdict in some]
@@ -66,7 +66,6 @@ def run(
     if report:
         page = reporting.write(slugs, ledger_url, None)
         say({"event": "report", "path": str(page)} if as_json else f"report: {page}")
-    sys.stdout.flush()
     return 1 if summary.failed else tables.exit_code(every, strict=strict)
 
 

@@ -44,7 +44,7 @@ def find_data(slug: str, name: str = "") -> Path:
 
 
 def fetch_file(url: str, sha256: str, path: Path) -> None:
-    """Downloads a file unless it is there already, and checks it; a broken one never takes its name.
+    """Downloads a file unless it is there, and checks it; a broken one never takes its name.
 
     Raises ValueError where the checksum differs, OSError where the address cannot be reached.
     """
