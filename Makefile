@@ -1,0 +1,46 @@
+# `make run` and `make test` do all the set-up on a machine with git, python3 >= 3.11 and make.
+
+PYTHON ?= python3
+PAPERS ?=
+SCALE ?= laptop
+CLAIMS ?=
+BUDGET ?= $(if $(CLAIMS),,10m)
+JOBS ?=
+DATA ?=
+
+BIN := .venv/bin
+READY := .venv/.ready
+
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: setup run test lint types docs report results clean
+
+setup: $(READY)
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "assay needs Python 3.11 or newer: make PYTHON=python3.12"; exit 2; }
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install -q -c constraints.txt -e '.[all,dev,docs]'
+	@touch $@
+
+run: setup
+	$(BIN)/assay run $(PAPERS) --scale $(SCALE) $(if $(CLAIMS),--claims $(CLAIMS)) \
+	  $(if $(BUDGET),--budget $(BUDGET)) $(if $(JOBS),--jobs $(JOBS)) $(if $(DATA),--data $(DATA))
+
+test: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/mkdocs build --strict --quiet
+	$(BIN)/pytest
+
+docs: setup
+	$(BIN)/mkdocs build --strict
+
+report: setup
+	$(BIN)/assay report
+
+clean:
+	rm -rf .venv .assay site build dist
