@@ -171,9 +171,7 @@ def _draw(results: Results, *words: str) -> Any:
     axes = canvas.subplots()
     for name in (metric, *others):
         masks = results.distinct("masks")
-        means = [
-            sum(v) / len(v) for m in masks if (v := results.where(masks=m).metric(name))
-        ]
+        means = [sum(v) / len(v) for m in masks if (v := results.where(masks=m).metric(name))]
         axes.plot(masks, means, marker="o", label=name)
     axes.set(xlabel="number of masks", ylabel=ylabel, xticks=masks)
     if others:
@@ -254,9 +252,9 @@ class FakeExport:
     scale: Scale = Scale.LAPTOP
     slug: str = "toy"
     version: int = 1
+    entries: Sequence[FakeEntry] = ()
     machine: str = "Shipped CPU, 8 cores"
     date: str = "2026-11-01"
-    environment: Mapping[str, Any] = field(default_factory=lambda: ENVIRONMENT)
 
 
 CARD = """# Gated Widgets

@@ -35,13 +35,14 @@ def _split(text: str) -> dict[str, str]:
     # A line "## x" inside a code block is a comment of that code, no heading.
     hidden = _FENCE.sub(lambda m: re.sub("^#", "\0", m[0], flags=re.MULTILINE), text)
     introduction, *rest = _SECTION.split(hidden)
-    found = {"": re.sub(r"\A\s*# .*\n?", "", introduction), **dict(zip(rest[::2], rest[1::2]))}
+    found = {"": re.sub(r"\A\s*# .*\n?", "", introduction)}
+    found |= zip(rest[::2], rest[1::2], strict=True)
     return {heading: body.replace("\0", "#").strip() for heading, body in found.items()}
 
 
 def markdown(text: str) -> Markup:
-    """Markdown as HTML. Raw HTML is escaped, code is highlighted, headings start at level 3."""
-    return Markup(_renderer().render(text))  # noqa: S704  the renderer escapes raw HTML
+    """Markdown as HTML. Raw HTML in it is escaped and code is highlighted."""
+    return Markup(_renderer().render(text))
 
 
 @cache

@@ -56,6 +56,7 @@ def listed(figures: Iterable[Figure]) -> tuple[list[Figure], str]:
 
 def _svg(figure: Figure, theme: Theme) -> bytes:
     import matplotlib as mpl
+
     # pyplot would otherwise look for a screen; only studies that use it import it.
     mpl.use("Agg")
     with figure_style(theme):

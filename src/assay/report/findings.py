@@ -1,14 +1,15 @@
-"""What the page says: measurements judged claim by claim. No I/O, no HTML."""
+"""What the page says: measurements judged claim by claim. No HTML."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assay.report.interval import Strip, is_range, quantity, strips
+from assay.runner import missing_needs
 from assay.study import Claim, Need, Outcome, Protocol, Results, Scale, Study, Trial, Verdict
-from assay.study.judge import judge
+from assay.verdicts import measuring, package_needs, verdicts
 
 SIZES = tuple(Scale)
 """Scales from the smallest to the largest."""
@@ -73,13 +74,14 @@ class Finding:
 
 @dataclass(frozen=True)
 class Wanted:
-    """What measuring a claim at a scale takes."""
+    """What measuring a claim at a scale takes; `missing` is what this machine lacks of it."""
 
     scale: Scale
     protocol: Protocol
     trials: int
     seconds: float
     needs: tuple[Need, ...]
+    missing: tuple[Need, ...]
     command: str
 
 
@@ -113,7 +115,11 @@ class ClaimFindings:
 
     @property
     def outcome(self) -> Outcome | None:
-        return self.headline.verdict.outcome if self.headline else None
+        """The headline's; of a claim never run `NEEDS` where no scale can run here, else None."""
+        if self.headline:
+            return self.headline.verdict.outcome
+        real = [w for w in self.wanted if w.scale is not Scale.SMOKE] or self.wanted
+        return Outcome.NEEDS if all(w.missing for w in real) else None
 
     @property
     def disagreement(self) -> bool:
@@ -141,50 +147,52 @@ def order(measurement: Measurement) -> tuple[int, bool]:
 
 def examine(slug: str, study: Study, measurements: Sequence[Measurement]) -> list[ClaimFindings]:
     """Every claim of a study, judged on every measurement that holds trials of it."""
-    planned = {scale: list(study.trials(scale)) for scale in SIZES}
-    current = sorted((m for m in measurements if m.version == study.version), key=order)
-    return [_examine(slug, claim, planned, current) for claim in study.claims]
+    planned = {scale: measuring(study, scale) for scale in SIZES}
+    judged = [
+        (m, verdict)
+        for m in sorted(measurements, key=order)
+        if m.version == study.version
+        for verdict in verdicts(slug, m.scale, m.results, here=m.origin.own)
+        if _touched(planned[m.scale][verdict.claim], m.results)
+    ]
+    return [
+        ClaimFindings(
+            claim,
+            findings=tuple(_findings(claim, [j for j in judged if j[1].claim == claim.id])),
+            wanted=tuple(
+                _wanted(slug, claim, scale, planned[scale][claim.id])
+                for scale in SIZES
+                if scale in claim.protocol
+            ),
+        )
+        for claim in study.claims
+    ]
 
 
-def _examine(
-    slug: str,
-    claim: Claim,
-    planned: Mapping[Scale, Sequence[Trial]],
-    measurements: Sequence[Measurement],
-) -> ClaimFindings:
-    judged: list[tuple[Measurement, Verdict]] = []
-    for measurement in measurements:
-        scale = measurement.scale
-        trials = [t for t in planned[scale] if claim.id in t.claims]
-        if scale in claim.protocol and _touched(trials, measurement.results):
-            judged.append((measurement, judge(claim, scale, trials, measurement.results)))
-    findings = []
+def _findings(claim: Claim, judged: Sequence[tuple[Measurement, Verdict]]) -> Iterator[Finding]:
     for scale in SIZES[::-1]:
-        here = [(m, v) for m, v in judged if m.scale is scale]
-        if here:
-            test = claim.test_at(scale)
-            drawn = strips(test, [v for _, v in here])
-            findings += [
-                Finding(m, v, quantity(test), is_range(test), strip)
-                for (m, v), strip in zip(here, drawn, strict=True)
-            ]
-    wanted = tuple(_wanted(slug, claim, s, planned[s]) for s in SIZES if s in claim.protocol)
-    return ClaimFindings(claim, tuple(findings), wanted)
+        here = [(m, v) for m, v in judged if m.scale is scale and scale in claim.protocol]
+        if not here:
+            continue
+        test = claim.test_at(scale)
+        drawn = strips(test, [verdict for _, verdict in here])
+        for (measurement, verdict), strip in zip(here, drawn, strict=True):
+            yield Finding(measurement, verdict, quantity(test), is_range(test), strip)
 
 
-def _touched(trials: Sequence[Trial], results: Results) -> bool:
+def _touched(planned: Sequence[Trial], results: Results) -> bool:
     found = {(tuple(sorted(r.params.items())), r.seed) for r in results}
-    return any((tuple(sorted(t.params.items())), t.seed) in found for t in trials)
+    return any((tuple(sorted(t.params.items())), t.seed) in found for t in planned)
 
 
-def _wanted(slug: str, claim: Claim, scale: Scale, planned: Sequence[Trial]) -> Wanted:
-    trials = [t for t in planned if claim.id in t.claims]
-    needs = tuple(dict.fromkeys(need for t in trials for need in t.needs))
+def _wanted(slug: str, claim: Claim, scale: Scale, trials: Sequence[Trial]) -> Wanted:
+    own = tuple(dict.fromkeys(need for t in trials for need in t.needs))
     return Wanted(
         scale=scale,
         protocol=claim.protocol[scale],
         trials=len(trials),
         seconds=sum(t.cost for t in trials),
-        needs=needs,
+        needs=own,
+        missing=missing_needs(slug, (*package_needs(slug), *own)),
         command=f"assay run {slug} --scale {scale} --claims {claim.id}",
     )

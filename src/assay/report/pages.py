@@ -154,7 +154,8 @@ def _tables(study: Study, results: Results) -> tuple[tuple[Table, ...], str]:
 def _pictures(
     results: Iterable[Result], folder: str, assets: dict[str, bytes | Path]
 ) -> tuple[tuple[Picture, ...], list[str]]:
-    found, lost = [], []
+    found: list[Picture] = []
+    lost: list[str] = []
     for result in results:
         trial = label(result.params, result.seed)
         for name, path in sorted(result.files.items()):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import posixpath
 import shutil
 import tempfile
@@ -97,7 +96,7 @@ def environment() -> Environment:
 
 
 def _shell(command: str) -> Markup:
-    return Markup(highlight(command, "bash").strip())  # noqa: S704  pygments escapes
+    return Markup(highlight(command, "bash").strip())
 
 
 def _links(address: str) -> Callable[[str], str]:
@@ -138,5 +137,5 @@ def _replacing(out: Path) -> Iterator[Path]:
         (new / _MARKER).write_text(f"assay {assay.__version__}\n", "utf-8")
         yield new
         if out.exists():
-            os.replace(out, old)
-        os.replace(new, out)
+            out.replace(old)
+        new.replace(out)

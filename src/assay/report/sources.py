@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import assay
+from assay.ledger.machine import describe
 from assay.report.findings import Measurement, Origin
 from assay.report.numbers import count, duration
 from assay.study import Results, Scale
@@ -21,29 +22,21 @@ def own_measurements(ledger: Ledger, slug: str) -> list[Measurement]:
     groups: dict[tuple[Scale, int], list[Entry]] = {}
     for entry in ledger.entries(slug):
         groups.setdefault((entry.scale, entry.version), []).append(entry)
-    return [
-        _own(ledger.results(slug, scale, version), scale, version, entries)
-        for (scale, version), entries in groups.items()
-    ]
-
-
-def _own(
-    results: Results, scale: Scale, version: int, entries: Sequence[Entry]
-) -> Measurement:
-    days = [e.finished.date() for e in entries]
-    origin = Origin(
-        own=True,
-        machine=" and ".join(_distinct(machine(e.environment) for e in entries)),
-        date=_span(min(days), max(days)),
-    )
-    facts = _facts(origin, version, results, [e.environment for e in entries])
-    return Measurement(scale, origin, results, version, facts)
+    found = []
+    for (scale, version), entries in groups.items():
+        days = [e.finished.date() for e in entries]
+        machines = _distinct(describe(e.environment) for e in entries)
+        origin = Origin(own=True, machine="; ".join(machines), date=_span(min(days), max(days)))
+        results = ledger.results(slug, scale, version)
+        facts = _facts(origin, version, results, entries)
+        found.append(Measurement(scale, origin, results, version, facts))
+    return found
 
 
 def shipped_measurement(export: Export) -> Measurement:
     """An export as a measurement."""
     origin = Origin(own=False, machine=export.machine, date=export.date)
-    facts = _facts(origin, export.version, export.results, [export.environment])
+    facts = _facts(origin, export.version, export.results, export.entries)
     return Measurement(export.scale, origin, export.results, export.version, facts)
 
 
@@ -66,19 +59,11 @@ def results_folder() -> Path:
     return installed if installed.is_dir() else package.parents[1] / "results"
 
 
-def machine(environment: Mapping[str, Any]) -> str:
-    """A machine in a few words: "AMD EPYC 9374F, 2 cores, 1 x NVIDIA H200"."""
-    cpu = environment.get("cpu") or {}
-    gpus = [str(gpu.get("name", "GPU")) for gpu in environment.get("gpus") or ()]
-    cores = [count(int(cpu["cores"]), "core")] if cpu.get("cores") else []
-    cards = [f"{gpus.count(name)} × {name}" for name in dict.fromkeys(gpus)]
-    return ", ".join([str(cpu.get("model") or "unknown machine"), *cores, *cards])
-
-
 def _facts(
-    origin: Origin, version: int, results: Results, environments: Sequence[Mapping[str, Any]]
+    origin: Origin, version: int, results: Results, entries: Sequence[Entry]
 ) -> dict[str, str]:
     """The provenance of a measurement; what differed between its runs is listed side by side."""
+    environments = [e.environment for e in entries]
     seeds = sorted({r.seed for r in results})
     broken = sum(not r.ok for r in results)
     trials = count(len(results), "trial")
@@ -96,7 +81,6 @@ def _facts(
         "assay": ", ".join(_distinct(_release(e) for e in environments)),
         "python": seen("python"),
         "system": seen("os"),
-        "memory": ", ".join(_distinct(_memory(e) for e in environments)),
         "processor flags": ", ".join(_distinct(_flags(e) for e in environments)),
         "libraries": "; ".join(_distinct(_libraries(e) for e in environments)),
     }
@@ -108,10 +92,6 @@ def _release(environment: Mapping[str, Any]) -> str:
         return ""
     commit = f", commit {environment['commit'][:10]}" if environment.get("commit") else ""
     return f"{environment['assay']}{commit}{' with changes' if environment.get('dirty') else ''}"
-
-
-def _memory(environment: Mapping[str, Any]) -> str:
-    return f"{environment['memory_gb']:g} GiB" if environment.get("memory_gb") else ""
 
 
 def _flags(environment: Mapping[str, Any]) -> str:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from assay.study import Outcome
 
@@ -97,7 +98,7 @@ DARK = Palette(
 
 PALETTES: Mapping[Theme, Palette] = {Theme.LIGHT: LIGHT, Theme.DARK: DARK}
 
-CYCLE = ("#2e7ebc", "#d0661a", "#159071", "#b4559e", "#82794a", "#d94a5c")
+CYCLE = ("#2e7ebc", "#cc3370", "#ad831f", "#8b52e0", "#1b9898", "#367d36")
 """Line colours that stand out by 3:1 on both pages and stay apart for the colour-blind."""
 
 
@@ -127,7 +128,7 @@ def figure_style(theme: Theme) -> Iterator[None]:
     from cycler import cycler
 
     palette = PALETTES[theme]
-    settings: dict[str, object] = {
+    settings: dict[Any, Any] = {
         "figure.facecolor": "none",
         "savefig.facecolor": "none",
         "savefig.transparent": True,
