@@ -107,9 +107,8 @@ class LocalExecutor:
     def _worker(self, trial: Trial, threads: int, gpus: tuple[str, ...]) -> _Worker:
         if not trial.fresh_process:
             for worker in self._idle:
-                if (worker.threads, worker.gpus) == (threads, gpus) and worker.has_memory_for(
-                    trial
-                ):
+                fits = (worker.threads, worker.gpus) == (threads, gpus)
+                if fits and worker.can_take(trial):
                     self._idle.remove(worker)
                     return worker
         # Idle workers of another kind hold memory that this trial may want.
@@ -191,8 +190,10 @@ class _Worker:
             )
         return None
 
-    def has_memory_for(self, trial: Trial) -> bool:
-        """False where what earlier trials left here would count too much against the limit."""
+    def can_take(self, trial: Trial) -> bool:
+        """False where it died, or where what earlier trials left counts too much as memory."""
+        if self._process.poll() is not None:
+            return False
         return trial.memory_gb is None or self._memory_gb() < trial.memory_gb / 2
 
     def answer(self, reply: Reply) -> Answer:

@@ -189,7 +189,7 @@ def load_study(reference: str) -> Study:
     module, _, attribute = reference.partition(":")
     found = getattr(importlib.import_module(module), attribute or "study", None)
     if not isinstance(found, Study):
-        raise PlanError(f"study {reference!r}: got {type(found).__name__}, wants a Study")
+        raise PlanError(f"study {reference!r}: got {found!r}, wants a Study")
     return found
 
 
