@@ -8,6 +8,7 @@ import inspect
 import re
 import subprocess
 import sys
+import textwrap
 import tomllib
 from pathlib import Path
 
@@ -108,9 +109,8 @@ def _documentation(thing) -> str:
     if not inspect.isclass(thing):
         return own
     parts = [own, thing.__init__.__doc__ or ""]
-    parts += [
-        base.__doc__ or "" for base in thing.__mro__[1:] if base.__module__ == thing.__module__
-    ]
+    bases = [b for b in thing.__mro__[1:] if b.__module__.startswith("assay.")]
+    parts += [base.__doc__ or "" for base in bases]
     return "\n".join(parts)
 
 
@@ -129,8 +129,8 @@ def _raises(thing) -> bool:
     """Whether its own code (a function's, or a class's __init__) raises something."""
     target = thing.__init__ if inspect.isclass(thing) else thing
     try:
-        tree = ast.parse(inspect.cleandoc("\n" + inspect.getsource(target)))
-    except (OSError, TypeError, SyntaxError, IndentationError):
+        tree = ast.parse(textwrap.dedent(inspect.getsource(target)))
+    except (OSError, TypeError, SyntaxError):
         return False
     return any(isinstance(node, ast.Raise) for node in ast.walk(tree))
 

@@ -20,7 +20,7 @@ from assay.verdicts import package_needs
 def doctor(as_json: bool) -> None:
     """Prints the machine, the extras, and per paper and scale what is missing."""
     environment = capture_environment()
-    papers = {
+    papers: dict[str, dict[str, Any]] = {
         slug: {
             "installed": not registry.missing_modules(slug),
             "scales": {str(scale): _missing(slug, scale) for scale in Scale},
