@@ -10,9 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from assay import papers
 from assay.study import DataSource, Paper, Scale, Study
-
-_PAPERS = Path(__file__).parent / "papers"
 
 
 class UnknownPaper(LookupError):
@@ -25,7 +24,9 @@ class MissingExtra(ImportError):
 
 def slugs() -> list[str]:
     """The slugs of all papers, sorted."""
-    return sorted(path.parent.name for path in _PAPERS.glob("*/paper.toml"))
+    return sorted(
+        {file.parent.name for f in papers.__path__ for file in Path(f).glob("*/paper.toml")}
+    )
 
 
 @cache
@@ -63,8 +64,9 @@ def _parse(fields: dict[str, Any]) -> Paper:
 
 
 def room(slug: str) -> Path:
-    """The folder of a paper."""
-    return _PAPERS / slug
+    """The folder of a paper: the first that has its paper.toml, as imports are resolved."""
+    folders = [Path(folder) / slug for folder in papers.__path__]
+    return next((f for f in folders if (f / "paper.toml").is_file()), folders[0])
 
 
 def missing_modules(slug: str) -> list[str]:

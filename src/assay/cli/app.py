@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from assay import __version__
+from assay import __version__, registry
 from assay.cli import options
 from assay.cli.lazy import DefaultGroup, PapersGroup
 from assay.study.vocabulary import Scale
@@ -112,6 +112,8 @@ def run(
     """
     from assay.cli import run as command
 
+    for slug in papers or ():
+        registry.require(slug)
     code = command.run(
         options.chosen(papers),
         scale,

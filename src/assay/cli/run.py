@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from pathlib import Path
 
-from assay.cli import options, progress, reporting, tables
+from assay.cli import options, progress, tables
 from assay.ledger import Ledger
 from assay.runner import Plan, execute, make_plans
 from assay.study import Scale
@@ -64,6 +64,8 @@ def run(
     if seeds or overrides:
         say("verdicts are those of the study's own trials: --seeds and --set ran others")
     if report:
+        from assay.cli import reporting  # matplotlib and templates, for those who want the page
+
         page = reporting.write(slugs, ledger_url, None)
         say({"event": "report", "path": str(page)} if as_json else f"report: {page}")
     return 1 if summary.failed else tables.exit_code(every, strict=strict)
