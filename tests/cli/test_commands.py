@@ -121,8 +121,8 @@ def test_export_and_import_carry_everything_to_another_ledger(assay, tmp_path):
     assert assay("export", "broken", "-o", "out").returncode == 0
     other = str(tmp_path / "other.sqlite")
     answer = assay("import", "out", "--ledger", other)
-    assert answer.stdout.strip() == "7 trials imported"
-    assert assay("import", "out", "--ledger", other).stdout.strip() == "0 trials imported"
+    assert answer.stdout.startswith("7 trials imported, 0 were")
+    assert assay("import", "out", "--ledger", other).stdout.startswith("0 trials imported, 7 were")
     after = verdicts(assay("verdicts", "broken", "--scale", "smoke", "--json", "--ledger", other))
     assert after == before
 
@@ -150,7 +150,7 @@ def test_export_as_a_table(assay, tmp_path, form):
         (["run", "broken", "--budget", "soon"], "wants a duration"),
         (["run", "broken", "--seeds", "x"], "wants a count"),
         (["run", "broken", "--data", "nowhere"], "--data: nowhere is no folder"),
-        (["run", "broken", "--jobs", "0"], "0 is not in the range"),
+        (["run", "broken", "--jobs", "0"], "greater than or equal to 1"),
         (["import", "nowhere.json"], "nowhere.json"),
         (["export", "broken"], "assay run it first"),
         (["export", "broken", "--format", "xml"], "xml"),

@@ -113,7 +113,7 @@ def test_only_an_exact_protocol_contradicts(protocol, outcome):
 def test_a_failed_trial_spoils_the_verdict_and_names_the_reason():
     results = [
         *arms([3.0, 3.1, 3.2], [1.0, 1.1, 1.2]),
-        result({"arm": "ours"}, 9, {}, Status.RAISED, "Traceback\nValueError: boom"),
+        result({"arm": "ours"}, 9, {}, Status.RAISED, "ValueError: boom\n\nTraceback"),
     ]
     v = verdict(Compare(OURS, BASE, ">", 0.0), results)
     assert v.outcome is Outcome.FAILED

@@ -25,4 +25,5 @@ def export(
 def import_(source: Path, ledger_url: str | None) -> None:
     """Reads an export into the ledger and says how many trials were new."""
     with Ledger.open(ledger_url) as ledger:
-        print(f"{import_export(ledger, source)} trials imported")
+        found = import_export(ledger, source)
+    print(f"{found.added} trials imported, {found.skipped} were there already")

@@ -13,7 +13,7 @@ from assay import registry
 from assay.study import Scale
 
 Papers = Annotated[
-    list[str] | None, typer.Argument(metavar="[PAPER]...", help="Slugs; all papers if none.")
+    list[str] | None, typer.Argument(metavar="PAPER", help="Slugs; all papers if none.")
 ]
 OneScale = Annotated[Scale, typer.Option("--scale", help="How large.")]
 LedgerOption = Annotated[

@@ -127,5 +127,4 @@ def name(planned: Planned) -> str:
 def outcome_line(planned: Planned, result: Result) -> str:
     """How a trial ended."""
     line = f"{name(planned)}: {result.status} in {duration(result.seconds)}"
-    last = result.error.strip().splitlines()[-1:] if not result.ok else []
-    return f"{line}: {last[0]}" if last else line
+    return line if result.ok else f"{line}: {result.what_happened}"

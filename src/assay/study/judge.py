@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
-from assay.study.results import Result, Results, Status
+from assay.study.results import Result, Results
 from assay.study.tests import Compare, Holds, Op, Sample, Test, Threshold, Trend
 from assay.study.verdict import Outcome, Verdict
 from assay.study.vocabulary import Claim, Need, Param, Protocol, Scale, Trial
@@ -445,10 +445,7 @@ def _outcome(passed: bool | None, protocol: Protocol) -> Outcome:
 
 def _broken(results: Sequence[Result]) -> str:
     first = results[0]
-    lines = first.error.strip().splitlines()
-    why = lines[-1] if lines else str(first.status)
-    word = "raised" if first.status is Status.RAISED else str(first.status)
-    return f"{_count(len(results), 'trial')} failed; {_label(first)} {word}: {why}"
+    return f"{_count(len(results), 'trial')} failed; {_label(first)}: {first.what_happened}"
 
 
 def _number(value: float) -> str:

@@ -26,7 +26,8 @@ class Result:
     """One trial of the ledger.
 
     `metrics` are scalars (NaN where undefined); `series` are curves, name -> [(step, value), ...];
-    `files` are what the trial saved, name -> path. `error` holds the traceback of a failed one.
+    `files` are what the trial saved, name -> path. `error` is empty unless the trial failed: one
+    line that says what happened, then the traceback and what was printed last.
     """
 
     key: str
@@ -42,6 +43,11 @@ class Result:
     @property
     def ok(self) -> bool:
         return self.status is Status.OK
+
+    @property
+    def what_happened(self) -> str:
+        """The first line of the error, else the status."""
+        return next(iter(self.error.strip().splitlines()), str(self.status))
 
     def value(self, name: str) -> Param | None:
         """The parameter `name`, or the seed for "seed"; None where the trial has no such one."""
