@@ -13,7 +13,7 @@ READY := .venv/.ready
 
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: setup run test lint types docs report results clean
+.PHONY: setup run test cards constraints docs report clean
 
 setup: $(READY)
 
@@ -35,6 +35,14 @@ test: setup
 	$(BIN)/lint-imports
 	$(BIN)/mkdocs build --strict --quiet
 	$(BIN)/pytest
+
+# Figures in the cards and in README.md, from the files under results/.
+cards: setup
+	$(BIN)/python scripts/cards.py
+
+# The pins, from what is installed: plain name==version lines.
+constraints: setup
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
 
 docs: setup
 	$(BIN)/mkdocs build --strict

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -216,7 +216,7 @@ def export_results(
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder.")] = Path("results"),
     scale: Annotated[Scale | None, typer.Option("--scale", help="Only this one.")] = None,
     form: Annotated[
-        str, typer.Option("--format", metavar="json|csv|parquet", help="What to write.")
+        Literal["json", "csv", "parquet"], typer.Option("--format", help="What to write.")
     ] = "json",
     ledger: options.LedgerOption = None,
 ) -> None:
