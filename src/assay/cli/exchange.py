@@ -4,18 +4,28 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
+from assay.cli import tables
 from assay.ledger import Ledger, import_export
 from assay.ledger import export as write_export
 from assay.study import Scale
 
 
 def export(
-    slugs: Sequence[str], out: Path, scale: Scale | None, form: str, ledger_url: str | None
+    slugs: Sequence[str],
+    out: Path,
+    scale: Scale | None,
+    form: Literal["json", "csv", "parquet"],
+    ledger_url: str | None,
 ) -> None:
     """Writes the trials of papers as files and prints their paths."""
     with Ledger.open(ledger_url) as ledger:
-        written = write_export(ledger, out, slugs, scale=scale, format=form)
+
+        def judged(slug: str, at: Scale) -> list[dict[str, Any]]:
+            return [tables.as_dict(slug, v) for v in tables.of_paper(slug, at, ledger)]
+
+        written = write_export(ledger, out, slugs, scale, form, judged)
     if not written:
         raise ValueError(f"the ledger holds no trial of {', '.join(slugs)}: assay run it first")
     for path in written:
