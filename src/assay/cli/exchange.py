@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from assay.cli import tables
 from assay.ledger import Ledger, import_export
 from assay.ledger import export as write_export
-from assay.study import Scale
+from assay.study import Scale, Verdict
 
 
 def export(
@@ -22,8 +22,8 @@ def export(
     """Writes the trials of papers as files and prints their paths."""
     with Ledger.open(ledger_url) as ledger:
 
-        def judged(slug: str, at: Scale) -> list[dict[str, Any]]:
-            return [tables.as_dict(slug, v) for v in tables.of_paper(slug, at, ledger)]
+        def judged(slug: str, at: Scale) -> list[Verdict]:
+            return tables.of_paper(slug, at, ledger)
 
         written = write_export(ledger, out, slugs, scale, form, judged)
     if not written:
