@@ -5,10 +5,12 @@ from __future__ import annotations
 import json
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +62,17 @@ def metrics(home: Path) -> dict[str, dict[str, float]]:
 
 
 def run_status(home: Path) -> list[str]:
-    import sqlite3
-
-    with sqlite3.connect(home / "ledger.sqlite") as database:
+    with closing(sqlite3.connect(home / "ledger.sqlite")) as database:
         return [status for (status,) in database.execute("SELECT status FROM runs ORDER BY id")]
 
 
-@pytest.fixture
-def whole(tmp_path) -> dict[str, dict[str, float]]:
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory) -> dict[str, dict[str, float]]:
     """The metrics of a run that nothing interrupted."""
-    events = lines(drive(DRAWS, tmp_path / "whole"))
+    home = tmp_path_factory.mktemp("whole")
+    events = lines(drive(DRAWS, home))
     assert [event["event"] for event in events].count("main") == 1, "main ran in a worker"
-    return metrics(tmp_path / "whole")
+    return metrics(home)
 
 
 def test_a_killed_run_goes_on_where_it_was(tmp_path, home, whole):
@@ -109,9 +110,6 @@ def test_ctrl_c_stops_the_workers_and_keeps_what_ended(home, whole):
     kept = metrics(home)
     assert len(kept) >= 2
     assert kept.items() <= whole.items()
-    lines(drive(DRAWS, home))
-    assert metrics(home) == whole
-    assert run_status(home) == ["interrupted", "finished"]
 
 
 def test_two_drivers_fill_one_new_ledger(home):

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import sqlalchemy as sa
 from sqlalchemy.exc import ArgumentError, DBAPIError, NoSuchModuleError
@@ -23,6 +23,9 @@ from assay.ledger.floats import decode_float, encode_float
 from assay.ledger.home import LedgerError, home, make_folder
 from assay.ledger.models import FileRow, MetricRow, Run, TrialRow
 from assay.study import Param, Result, Results, Scale, Status
+
+if TYPE_CHECKING:
+    from alembic.config import Config
 
 HEAD = "0001"
 """The newest migration: a ledger that says so needs none."""
@@ -221,11 +224,7 @@ class Ledger:
 
     def _migrate(self) -> None:
         with self._engine.connect() as connection:
-            if _revision(connection) == HEAD:
-                return
-        self._use_write_ahead_log()
-        with self._writer.begin() as connection:
-            revision = _revision(connection)  # another process may have been faster
+            revision = _revision(connection)
             if revision == HEAD:
                 return
             if revision is None and sa.inspect(connection).get_table_names():
@@ -233,7 +232,16 @@ class Ledger:
                     f"{self._name}: a database of something else, no ledger of assay; it was left "
                     "as it is: choose another with --ledger or ASSAY_HOME"
                 )
-            _upgrade(connection, revision, self._name)
+            if revision is not None and revision not in _known_revisions():
+                raise LedgerError(
+                    f"{self._name}: written by a newer assay (revision {revision}, this one knows "
+                    f"{HEAD}); it was left as it is: upgrade with pip install -U assay, or choose "
+                    "another with --ledger"
+                )
+        self._use_write_ahead_log()
+        with self._writer.begin() as connection:
+            if _revision(connection) != HEAD:  # another process may have been faster
+                _upgrade(connection)
 
     def _use_write_ahead_log(self) -> None:
         if self._engine.dialect.name != "sqlite":
@@ -363,18 +371,25 @@ def _revision(connection: sa.Connection) -> str | None:
     return connection.execute(sa.text("SELECT version_num FROM alembic_version")).scalar()
 
 
-def _upgrade(connection: sa.Connection, revision: str | None, name: str) -> None:
-    # Alembic takes longer to import than a ledger to open, and is needed once.
-    from alembic import command
-    from alembic.config import Config
+def _known_revisions() -> set[str]:
     from alembic.script import ScriptDirectory
 
-    config = Config(attributes={"connection": connection})
-    config.set_main_option("script_location", _MIGRATIONS.replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if revision is not None and revision not in known:
-        raise LedgerError(
-            f"{name}: written by a newer assay (revision {revision}, this one knows {HEAD}); it "
-            "was left as it is: upgrade with pip install -U assay, or choose another with --ledger"
-        )
+    scripts = ScriptDirectory.from_config(_config())
+    return {script.revision for script in scripts.walk_revisions()}
+
+
+def _upgrade(connection: sa.Connection) -> None:
+    from alembic import command
+
+    config = _config()
+    config.attributes["connection"] = connection
     command.upgrade(config, "head")
+
+
+def _config() -> Config:
+    # Alembic takes longer to import than a ledger to open, and is needed once.
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", _MIGRATIONS.replace("%", "%%"))
+    return config
