@@ -141,6 +141,11 @@ class FakeStudy(Study):
     def do_process(self, trial: Trial, context: Context) -> Mapping[str, float]:
         return {"pid": os.getpid(), "omp": float(os.environ["OMP_NUM_THREADS"])}
 
+    def do_gpu(self, trial: Trial, context: Context) -> Mapping[str, float]:
+        time.sleep(0.2)
+        visible = os.environ["CUDA_VISIBLE_DEVICES"]
+        return {"gpu": float(visible or -1), "cuda": context.device == "cuda"}
+
     def do_spawn_child(self, trial: Trial, context: Context) -> Mapping[str, float]:
         child = subprocess.Popen(["sleep", "1000"])
         Path(str(trial.params["pids"])).write_text(f"{os.getpid()} {child.pid}")

@@ -58,6 +58,15 @@ def test_an_exclusive_trial_runs_alone_and_last(run, four_cores):
     assert results[0].metrics["began"] > max(r.metrics["ended"] for r in results[1:])
 
 
+def test_each_trial_sees_its_own_accelerators_only(run, four_cores, monkeypatch):
+    monkeypatch.setattr(local, "gpu_ids", lambda: ("0", "1"))
+    trials = [Trial({"do": "gpu", "i": i}, gpus=i > 0) for i in range(4)]
+    none, *others = run(*trials)
+    assert none.metrics == {"gpu": -1, "cuda": 0}
+    assert {r.metrics["gpu"] for r in others} == {0, 1}
+    assert all(r.metrics["cuda"] for r in others)
+
+
 def test_events_tell_the_run_in_order(run):
     run(Trial({"do": "draw"}), Trial({"do": "draw"}, seed=1), jobs=1)
     kinds = [type(event) for event in run.events]

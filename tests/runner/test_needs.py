@@ -87,3 +87,12 @@ def test_the_environment_names_machine_and_versions():
     assert seen["memory_gb"] > 0
     assert seen["libraries"]["numpy"]
     assert seen["assay"]
+
+
+@pytest.mark.parametrize(
+    ("text", "quota"), [("200000 100000", 2), ("150000 100000", 2), ("max 100000", None)]
+)
+def test_a_container_may_grant_fewer_cores(tmp_path, text, quota):
+    (tmp_path / "cpu.max").write_text(text + "\n")
+    assert hardware._quota(tmp_path / "cpu.max") == quota
+    assert hardware._quota(tmp_path / "absent") is None

@@ -6,14 +6,25 @@ import importlib.util
 import os
 import shutil
 import subprocess
+import sys
 from functools import cache
+from pathlib import Path
 
 
 def cores() -> int:
-    """How many cores this process may use, at least 1."""
+    """How many cores this process may use, at least 1; a container's quota is rounded up."""
     if hasattr(os, "sched_getaffinity"):  # not on macOS
-        return len(os.sched_getaffinity(0))
+        return min(len(os.sched_getaffinity(0)), _quota() or sys.maxsize)
     return os.cpu_count() or 1
+
+
+def _quota(path: Path = Path("/sys/fs/cgroup/cpu.max")) -> int | None:
+    """The cores that control groups (version 2) grant; None for no limit."""
+    try:
+        quota, period = map(int, path.read_text("ascii").split())
+    except (OSError, ValueError):  # no control groups, or "max"
+        return None
+    return -(-quota // period)
 
 
 @cache

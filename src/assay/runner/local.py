@@ -1,4 +1,4 @@
-"""Runs trials in worker processes on this machine."""
+"""Runs trials in worker processes on this machine (Linux, macOS)."""
 
 from __future__ import annotations
 
@@ -89,12 +89,12 @@ class LocalExecutor:
             and not any(t.exclusive for t in running)
             and len(running) < self._jobs
             and sum(map(_threads, running)) + _threads(trial) <= cores()
-            and len(self._free_gpus()) >= trial.gpus
+            and (not trial.gpus or len(self._free_gpus()) >= trial.gpus)
         )
 
     def _free_gpus(self) -> list[str]:
         taken = {gpu for worker in self._busy for gpu in worker.gpus}
-        return [gpu for gpu in gpu_ids() if gpu not in taken] if taken else list(gpu_ids())
+        return [gpu for gpu in gpu_ids() if gpu not in taken]
 
     def _start(self, planned: Planned) -> None:
         trial = planned.trial
@@ -235,19 +235,20 @@ class _Worker:
             return Status.TIMEOUT, _too_long(limit)
         if code >= 0:
             return Status.CRASHED, f"its process exited with code {code}"
-        name = signal.Signals(-code).name
+        name = next((s.name for s in signal.Signals if s == -code), f"signal {-code}")
         hint = ": the system may have run out of memory" if name == "SIGKILL" else ""
         return Status.CRASHED, f"its process was ended by {name}{hint}"
 
     def _memory_gb(self) -> float:
-        held = 0
-        try:
+        """What the process holds; of those that it started what they do not share."""
+        with suppress(psutil.NoSuchProcess):
             process = psutil.Process(self._process.pid)
-            for member in [process, *process.children(recursive=True)]:
-                held += member.memory_info().rss
-        except psutil.NoSuchProcess:
-            pass
-        return held / 2**30
+            held: int = process.memory_info().rss
+            for child in process.children(recursive=True):
+                with suppress(psutil.Error):
+                    held += child.memory_full_info().uss
+            return held / 2**30
+        return 0.0
 
     def _log(self) -> str:
         """The end of what the trial printed."""

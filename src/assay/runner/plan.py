@@ -185,7 +185,7 @@ def _load(slug: str, reference: str | None = None) -> _Room:
 
 
 def load_study(reference: str) -> Study:
-    """The study at "module:attribute". Raises PlanError where there is none."""
+    """The study at "module:attribute". Raises ImportError, or PlanError where it is no study."""
     module, _, attribute = reference.partition(":")
     found = getattr(importlib.import_module(module), attribute or "study", None)
     if not isinstance(found, Study):

@@ -53,11 +53,13 @@ def _watch(driver: int) -> None:
 
 def _run(task: Task) -> Reply:
     _redirect(task.log)
+    start = time.perf_counter()
     try:
         return _attempt(task)
     except BaseException as error:
         # Also SystemExit and the like: nothing a trial raises may end its worker.
-        return Reply(Status.RAISED, error=_explain(error))
+        seconds = time.perf_counter() - start
+        return Reply(Status.RAISED, error=_explain(error), seconds=seconds)
     finally:
         faulthandler.cancel_dump_traceback_later()
         for stream in (sys.stdout, sys.stderr):
