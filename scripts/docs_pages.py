@@ -53,8 +53,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def _gallery() -> str:
     parts = [
         "# Papers",
-        "What the measurements that come with assay say of each claim. "
-        "[How a verdict is reached](../concepts.md#the-verdict-rule).",
+        "What the shipped measurements say of each claim: "
+        + "[how a verdict is reached](../concepts.md#the-verdict-rule).",
     ]
     for slug in registry.slugs():
         paper = registry.paper(slug)

@@ -29,9 +29,15 @@ def test_number(value: float, text: str) -> None:
     assert numbers.number(value) == text
 
 
-def test_cell_keeps_text_and_formats_numbers() -> None:
-    cells = [numbers.cell(v) for v in ("a", 3, 0.25, None, True, math.nan)]
-    assert cells == ["a", "3", "0.25", "–", "True", "–"]
+def test_a_column_keeps_text_and_gives_numbers_equal_decimals() -> None:
+    column = numbers.column(["a", 3, 0.25, None, True, math.nan, 1e-9])
+    assert column == ["a", "3.00", "0.25", "–", "True", "–", "1 × 10⁻⁹"]
+    assert numbers.column([1, 2000]) == ["1", "2,000"]
+
+
+def test_a_table_without_rows_has_no_cells() -> None:
+    assert numbers.cells(()) == []
+    assert numbers.cells((("x", 1), ("y", 2.5))) == [("x", "1.0"), ("y", "2.5")]
 
 
 @pytest.mark.parametrize(

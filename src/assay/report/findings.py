@@ -67,6 +67,11 @@ class Finding:
     strip: Strip | None
 
     @property
+    def constant(self) -> bool:
+        """True for exact measurements that all gave the same value."""
+        return self.is_range and self.verdict.low == self.verdict.high
+
+    @property
     def decided(self) -> bool:
         """True where the verdict speaks for or against the claim."""
         return self.verdict.outcome in DECIDED

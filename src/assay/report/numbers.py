@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 
 from assay.study import Need, NeedKind, Param
 
+_PLAIN = re.compile(r"−?[\d,]+(\.\d{1,3})?")
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -35,11 +37,35 @@ def number(value: float) -> str:
     return text.replace("-", "−")
 
 
+def column(values: Sequence[object]) -> list[str]:
+    """The cells of one column of a table, numbers with equally many decimals where they fit.
+
+    >>> column([0.5, 0.125, "none"]), column([1, 20])
+    (['0.500', '0.125', 'none'], ['1', '20'])
+    """
+    cells = [cell(value) for value in values]
+    plain = [c for v, c in zip(values, cells, strict=True) if is_number(v) and _PLAIN.fullmatch(c)]
+    decimals = max((len(c.partition(".")[2]) for c in plain), default=0)
+    return [_padded(c, decimals) if c in plain else c for c in cells]
+
+
+def cells(rows: Sequence[Sequence[object]]) -> list[tuple[str, ...]]:
+    """A table's rows as text, each column formatted as one."""
+    return list(zip(*map(column, zip(*rows, strict=True)), strict=True))
+
+
+def _padded(cell: str, decimals: int) -> str:
+    if not decimals:
+        return cell
+    whole, _, fraction = cell.partition(".")
+    return f"{whole}.{fraction:0<{decimals}}"
+
+
 def cell(value: object) -> str:
     """A cell of a table: numbers formatted, the rest as text."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not is_number(value):
         return "–" if value is None else str(value)
-    return str(value) if isinstance(value, int) else number(value)
+    return number(value)  # type: ignore[arg-type]
 
 
 def is_number(value: object) -> bool:

@@ -14,6 +14,7 @@ from assay.study import Outcome, Paper, Result, Results, Scale, Study, Table
 
 PICTURES = frozenset({".png", ".gif", ".jpg", ".jpeg", ".webp", ".svg"})
 MOST_PICTURES = 24
+WIDE = 700  # CSS pixels; half a page is about 580
 TRACEBACK_LINES = 30
 
 
@@ -24,6 +25,11 @@ class Plot:
     drawn: Drawn
     light: str
     dark: str
+
+    @property
+    def wide(self) -> bool:
+        """True where its words would be too small in half the width of the page."""
+        return self.drawn.width > WIDE
 
 
 @dataclass(frozen=True)

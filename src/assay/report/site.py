@@ -78,7 +78,7 @@ def environment() -> Environment:
     )
     env.filters |= {
         "number": numbers.number,
-        "cell": numbers.cell,
+        "cells": numbers.cells,
         "duration": numbers.duration,
         "count": numbers.count,
         "css_name": css_name,
