@@ -51,11 +51,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 
 def _gallery() -> str:
-    parts = [
-        "# Papers",
-        "What the shipped measurements say of each claim: "
-        + "[how a verdict is reached](../concepts.md#the-verdict-rule).",
-    ]
+    rule = "[how a verdict is reached](../concepts.md#the-verdict-rule)"
+    parts = ["# Papers", f"What the shipped measurements say of each claim: {rule}."]
     for slug in registry.slugs():
         paper = registry.paper(slug)
         claims = _claims(slug)
