@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import json
 import tomllib
 from functools import cache
 from pathlib import Path
@@ -41,12 +42,12 @@ def paper(slug: str) -> Paper:
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(slugs())}"
         raise UnknownPaper(f"unknown paper {slug!r}: {hint}")
     try:
-        return _parse(tomllib.loads(path.read_text("utf-8")))
-    except (tomllib.TOMLDecodeError, TypeError, ValueError) as error:
+        return _parse(tomllib.loads(path.read_text("utf-8")), path.parent)
+    except (tomllib.TOMLDecodeError, TypeError, ValueError, KeyError, OSError) as error:
         raise ValueError(f"{path}: {error}") from error
 
 
-def _parse(fields: dict[str, Any]) -> Paper:
+def _parse(fields: dict[str, Any], folder: Path) -> Paper:
     for name in ("authors", "modules"):
         if name in fields:
             fields[name] = tuple(fields[name])
@@ -55,12 +56,20 @@ def _parse(fields: dict[str, Any]) -> Paper:
             **{
                 **source,
                 "scales": tuple(Scale(s) for s in source["scales"]),
-                "files": {k: (v["url"], v["sha256"]) for k, v in source.get("files", {}).items()},
+                "files": _files(source["name"], source.get("files", {}), folder),
             }
         )
         for source in fields.get("data", ())
     )
     return Paper(**fields)
+
+
+def _files(name: str, files: dict[str, Any] | str, folder: Path) -> dict[str, tuple[str, str]]:
+    """A table of files, or those of the source in a JSON file of the room with such tables."""
+    if isinstance(files, str):
+        listed = json.loads((folder / files).read_text("utf-8"))
+        files = {k: v for k, v in listed.items() if k == name or k.startswith(f"{name}/")}
+    return {path: (entry["url"], entry["sha256"]) for path, entry in files.items()}
 
 
 def room(slug: str) -> Path:

@@ -83,7 +83,7 @@ from assay.study import Scale
 study = registry.study({slug!r})
 for scale in Scale:
     list(study.trials(scale))
-heavy = [m for m in ("torch", "pandas", "sklearn", "matplotlib", "scipy") if m in sys.modules]
+heavy = [m for m in ("torch", "pandas", "sklearn", "matplotlib", "scipy") if sys.modules.get(m)]
 assert not heavy, heavy
 """
     answer = python(code)

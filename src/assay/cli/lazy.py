@@ -21,14 +21,21 @@ class PapersGroup(TyperGroup):
         own = super().get_command(ctx, cmd_name)
         if own is not None or cmd_name not in _with_commands():
             return own
-        paper = registry.paper(cmd_name)
-        if "--help" in ctx.args or _only_listing(ctx):
-            return _summary_only(cmd_name, paper.summary)
-        registry.require(cmd_name)
-        module, _, attribute = paper.cli.partition(":")
-        group = typer.main.get_group(getattr(importlib.import_module(module), attribute))
-        group.name = cmd_name
-        return group
+        return _summary_only(cmd_name, registry.paper(cmd_name).summary)
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        # Listings go through get_command alone; only a call comes here.
+        if args and super().get_command(ctx, args[0]) is None and args[0] in _with_commands():
+            return args[0], _mounted(args[0]), args[1:]
+        return super().resolve_command(ctx, args)
+
+
+def _mounted(slug: str) -> Any:
+    registry.require(slug)
+    module, _, attribute = registry.paper(slug).cli.partition(":")
+    group = typer.main.get_group(getattr(importlib.import_module(module), attribute))
+    group.name = slug
+    return group
 
 
 class DefaultGroup(TyperGroup):
@@ -42,11 +49,6 @@ class DefaultGroup(TyperGroup):
 
 def _with_commands() -> list[str]:
     return [slug for slug in registry.slugs() if registry.paper(slug).cli]
-
-
-def _only_listing(ctx: Any) -> bool:
-    # While help is printed nothing is left to parse and no command has been chosen.
-    return not ctx.args and not getattr(ctx, "_protected_args", ())
 
 
 def _summary_only(name: str, summary: str) -> Any:
