@@ -90,9 +90,16 @@ def test_measurements_that_disagree_are_marked(toy: ToyStudy) -> None:
 
 def test_what_others_measured_and_the_reader_did_not(toy: ToyStudy) -> None:
     shipped = _measurement(measured(toy, Scale.LAPTOP), origin=SHIPPED)
-    assert [w.scale for w in _claims(toy, shipped)["C1"].missing_own] == [Scale.LAPTOP]
+    assert [w.scale for w in _claims(toy, shipped)["C1"].unrun] == [Scale.LAPTOP]
     own = _measurement(measured(toy, Scale.LAPTOP))
-    assert _claims(toy, shipped, own)["C1"].missing_own == ()
+    assert _claims(toy, shipped, own)["C1"].unrun == ()
+
+
+def test_a_smoke_run_points_to_the_larger_scales(toy: ToyStudy) -> None:
+    smoke = _measurement(measured(toy, Scale.SMOKE), Scale.SMOKE)
+    claim = _claims(toy, smoke)["C1"]
+    assert [w.scale for w in claim.unrun] == [Scale.LAPTOP]
+    assert claim.main == claim.findings
 
 
 def test_results_of_another_version_are_not_judged(toy: ToyStudy) -> None:

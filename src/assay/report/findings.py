@@ -132,11 +132,13 @@ class ClaimFindings:
         return len({f.verdict.outcome is Outcome.SUPPORTED for f in self.findings if f.decided}) > 1
 
     @property
-    def missing_own(self) -> tuple[Wanted, ...]:
-        """The scales that others have measured and the reader has not."""
+    def unrun(self) -> tuple[Wanted, ...]:
+        """The scales that the reader has not run and would learn from: those that others have
+        measured, and all larger ones where there is nothing but a smoke run."""
         own = {f.measurement.scale for f in self.findings if f.measurement.origin.own}
-        theirs = {f.measurement.scale for f in self.main} - own
-        return tuple(w for w in self.wanted if w.scale in theirs)
+        seen = {f.measurement.scale for f in self.findings}
+        worth = set(SIZES) if seen == {Scale.SMOKE} else seen - {Scale.SMOKE}
+        return tuple(w for w in self.wanted if w.scale in worth - own)
 
 
 def tally(claims: Sequence[ClaimFindings]) -> dict[Outcome | None, int]:
