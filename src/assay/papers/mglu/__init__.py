@@ -1,0 +1,33 @@
+"""Masked gated linear units: one weight matrix and learned binary masks instead of gate and value.
+
+    from assay.papers.mglu import SwiMGLU
+    block = SwiMGLU(hidden_size=768, intermediate_size=3072, n_masks=4)
+
+"Masked Gated Linear Unit", Tajima, Inoue, Sekikawa, Sato and Yokota, arXiv 2506.23225.
+"""
+
+from assay.papers.mglu.conversion import (
+    LlamaMGLUMLP,
+    pack_model,
+    param_groups,
+    replace_mlp,
+    swimglu_mlp,
+)
+from assay.papers.mglu.cost import DecodeCost, decode_cost
+from assay.papers.mglu.layer import MGLU, MaskedLinear, MaskStats, SwiMGLU
+from assay.papers.mglu.packed import PackedMGLU
+
+__all__ = [
+    "MGLU",
+    "DecodeCost",
+    "LlamaMGLUMLP",
+    "MaskStats",
+    "MaskedLinear",
+    "PackedMGLU",
+    "SwiMGLU",
+    "decode_cost",
+    "pack_model",
+    "param_groups",
+    "replace_mlp",
+    "swimglu_mlp",
+]

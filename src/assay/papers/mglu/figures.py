@@ -1,0 +1,15 @@
+"""Figures and tables of the study, from its results alone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from assay.study import Figure, Results, Table
+
+
+def figures(results: Results) -> Iterable[Figure]:
+    return ()
+
+
+def tables(results: Results) -> Iterable[Table]:
+    return ()

@@ -1,0 +1,273 @@
+"""The experiments behind the claims: bytes, decode times, and small language models."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from assay.papers.mglu.claims import CLAIMS, GELU, SHARED, SWIGLU, fixed, learned
+from assay.study import Context, Figure, Need, Param, Results, Scale, Study, Table, Trial
+
+_SIZES = ("2048x8192", "4096x14336")
+_SMALL = "768x3072"
+
+_RECIPES: Mapping[Scale, Mapping[str, Any]] = {
+    Scale.SMOKE: {
+        "hidden": 32,
+        "intermediate": 64,
+        "layers": 1,
+        "heads": 2,
+        "context": 32,
+        "batch": 8,
+    },
+    Scale.LAPTOP: {
+        "hidden": 96,
+        "intermediate": 256,
+        "layers": 3,
+        "heads": 4,
+        "context": 96,
+        "batch": 16,
+    },
+    Scale.GPU: {
+        "hidden": 384,
+        "intermediate": 1024,
+        "layers": 12,
+        "heads": 6,
+        "context": 256,
+        "batch": 64,
+    },
+}
+_STEPS = {Scale.SMOKE: 20, Scale.LAPTOP: 800, Scale.GPU: 1000}
+
+TUNING_STEPS = 400
+TUNING_RATES = (1e-3, 2e-3, 3e-3, 6e-3)
+LEARNING_RATES: Mapping[tuple[Param, ...], float] = {
+    ("gelu", 0, "none"): 3e-3,
+    ("swiglu", 0, "none"): 3e-3,
+    ("shared", 0, "none"): 3e-3,
+    ("mglu", 1, "learned"): 3e-3,
+    ("mglu", 2, "learned"): 3e-3,
+    ("mglu", 4, "learned"): 3e-3,
+    ("mglu", 1, "fixed"): 3e-3,
+    ("mglu", 2, "fixed"): 3e-3,
+    ("mglu", 4, "fixed"): 3e-3,
+}
+"""Best of `TUNING_RATES` for each kind, at laptop sizes: what `assay mglu tune` prints."""
+
+_GPU_RATE = 1e-3
+
+
+class MGLUStudy(Study):
+    """Claims of the paper, with trials of four sorts told apart by the parameter `what`."""
+
+    version = 1
+    claims = CLAIMS
+
+    def trials(self, scale: Scale, seeds: Sequence[int] | None = None) -> Iterable[Trial]:
+        yield from _bytes_trials()
+        if scale is Scale.SMOKE:
+            yield from _decode_trials(("256x1024",), seeds or (0,), cache="warm", cost=1.0)
+            yield from _naive_trials("256x1024", seeds or (0,), cost=0.5)
+            yield from _lm_trials(scale, (SWIGLU, learned(4)), seeds or (0,))
+        elif scale is Scale.LAPTOP:
+            yield from _decode_trials(_SIZES, seeds or range(6), cost=6.0)
+            yield from _decode_trials((_SMALL,), seeds or range(3), cost=4.0, judged=False)
+            yield from _decode_trials(_SIZES, seeds or range(3), isa="avx2", cost=7.0)
+            yield from _naive_trials("2048x8192", seeds or range(5), cost=12.0)
+            yield from _step_trials(scale, seeds or range(5))
+            yield from _lm_trials(
+                scale, (SWIGLU, learned(1), learned(2), learned(4)), seeds or range(5)
+            )
+            yield from _lm_trials(
+                scale, (GELU, SHARED, fixed(1), fixed(2), fixed(4)), seeds or range(4)
+            )
+        elif scale is Scale.GPU:
+            yield from _decode_trials(_SIZES, seeds or range(5), cost=5.0, gpus=1)
+            yield from _step_trials(scale, seeds or range(3))
+            yield from _lm_trials(scale, _every_arm(), seeds or range(3))
+
+    def tuning(self) -> Iterator[Trial]:
+        """The trials that chose `LEARNING_RATES`; they belong to no scale and decide no claim."""
+        for arm in _every_arm():
+            for rate in TUNING_RATES:
+                yield Trial({**arm, "lr": rate, "steps": TUNING_STEPS}, seed=1000)
+
+    def run(self, trial: Trial, context: Context) -> Mapping[str, float]:
+        runners = {"bytes": _bytes, "decode": _decode, "naive": _naive, "step": _step, "lm": _lm}
+        return runners[str(trial.params["what"])](trial.params, context)
+
+    def figures(self, results: Results) -> Iterable[Figure]:
+        from assay.papers.mglu import figures
+
+        return figures.figures(results)
+
+    def tables(self, results: Results) -> Iterable[Table]:
+        from assay.papers.mglu import figures
+
+        return figures.tables(results)
+
+
+def _every_arm() -> tuple[Mapping[str, Param], ...]:
+    masked = [make(n) for make in (learned, fixed) for n in (1, 2, 4)]
+    return (GELU, SWIGLU, SHARED, *masked)
+
+
+def _bytes_trials() -> Iterator[Trial]:
+    for n in (1, 4):
+        for size in (_SMALL, *_SIZES):
+            params = {"what": "bytes", "size": size, "n_masks": n}
+            yield Trial(params, claims=(f"C1-n{n}",), cost=0.5)
+
+
+def _decode_trials(
+    sizes: Sequence[str],
+    seeds: Sequence[int],
+    *,
+    cost: float,
+    cache: str = "cold",
+    isa: str = "best",
+    judged: bool = True,
+    gpus: int = 0,
+) -> Iterator[Trial]:
+    judged = judged and isa == "best"
+    for size in sizes:
+        for bits in (16,) if gpus else (16, 32):
+            for seed in seeds:
+                yield Trial(
+                    {"what": "decode", "size": size, "bits": bits, "cache": cache, "isa": isa},
+                    seed,
+                    claims=tuple(f"C2-{bits}bit-n{n}" for n in (1, 4, 8)) if judged else (),
+                    cost=cost * (1 if bits == 16 else 2) * (2.5 if size == _SIZES[-1] else 1),
+                    cpus=2,
+                    gpus=gpus,
+                    timeout=300,
+                    fresh_process=cache == "cold",
+                    exclusive=True,
+                    needs=(Need.gpu(),) * gpus,
+                )
+
+
+def _naive_trials(size: str, seeds: Sequence[int], cost: float) -> Iterator[Trial]:
+    for n in (1, 8):
+        for seed in seeds:
+            yield Trial(
+                {"what": "naive", "size": size, "n_masks": n},
+                seed,
+                claims=(f"C3-n{n}",),
+                cost=cost * (1 if n == 8 else 0.5),
+                cpus=2,
+                timeout=300,
+                fresh_process=size in _SIZES,
+                exclusive=True,
+            )
+
+
+def _step_trials(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
+    on_gpu = scale is Scale.GPU
+    for seed in seeds:
+        yield Trial(
+            {"what": "step"},
+            seed,
+            claims=("C8",),
+            cost=15.0,
+            cpus=1,
+            gpus=int(on_gpu),
+            exclusive=True,
+            needs=(Need.gpu(),) * on_gpu,
+        )
+
+
+def _lm_trials(
+    scale: Scale, arms: Sequence[Mapping[str, Param]], seeds: Sequence[int]
+) -> Iterator[Trial]:
+    on_gpu = scale is Scale.GPU
+    declared = {claim.id for claim in CLAIMS if scale in claim.protocol}
+    for arm in arms:
+        lr = _GPU_RATE if on_gpu else LEARNING_RATES[arm["kind"], arm["n_masks"], arm["masks"]]
+        for seed in seeds:
+            yield Trial(
+                {**arm, "lr": lr, "steps": _STEPS[scale]},
+                seed,
+                claims=tuple(id for id in _claims_of(arm) if id in declared),
+                cost=_lm_cost(scale, arm),
+                gpus=int(on_gpu),
+                needs=(Need.gpu(),) * on_gpu,
+            )
+
+
+def _claims_of(arm: Mapping[str, Param]) -> Iterator[str]:
+    """The ids of the claims whose tests read the trials of an arm."""
+    for claim in CLAIMS:
+        tests = claim.test.values() if isinstance(claim.test, Mapping) else (claim.test,)
+        samples = [
+            sample
+            for test in tests
+            for name in ("ours", "baseline", "y", "sample")
+            if (sample := getattr(test, name, None)) is not None
+        ]
+        if any(all(arm.get(k) == v for k, v in s.where.items()) for s in samples):
+            yield claim.id
+
+
+def _lm_cost(scale: Scale, arm: Mapping[str, Param]) -> float:
+    if scale is Scale.SMOKE:
+        return 2.0
+    if scale is Scale.GPU:
+        return 20.0
+    # Seconds a step of the laptop recipe on one core: a body, and products of the masks.
+    masks = float(arm["n_masks"])
+    return 15.0 + _STEPS[scale] * (0.072 if not masks else 0.065 + 0.017 * masks)
+
+
+def _bytes(params: Mapping[str, Param], context: Context) -> dict[str, float]:
+    from assay.papers.mglu.timing import decode_bytes
+
+    return decode_bytes(*_shape(params), int(params["n_masks"]))
+
+
+def _decode(params: Mapping[str, Param], context: Context) -> dict[str, float]:
+    from assay.papers.mglu.timing import decode
+
+    half = "fp16" if context.device == "cuda" else "bf16"
+    return decode(
+        *_shape(params),
+        half if params["bits"] == 16 else "fp32",
+        cache=str(params["cache"]),
+        isa=str(params["isa"]),
+        device=context.device,
+        seed=context.seed,
+    )
+
+
+def _naive(params: Mapping[str, Param], context: Context) -> dict[str, float]:
+    from assay.papers.mglu.timing import naive
+
+    return naive(*_shape(params), int(params["n_masks"]), seed=context.seed)
+
+
+def _step(params: Mapping[str, Param], context: Context) -> dict[str, float]:
+    from assay.papers.mglu.language_model import Recipe, step_times
+
+    recipe = Recipe(**_RECIPES[context.scale], steps=40, lr=1e-3)
+    return step_times(("swiglu", "mglu1", "mglu2", "mglu4"), recipe, context.seed)
+
+
+def _lm(params: Mapping[str, Param], context: Context) -> dict[str, float]:
+    from assay.papers.mglu.language_model import Recipe, train
+
+    recipe = Recipe(**_RECIPES[context.scale], steps=int(params["steps"]), lr=float(params["lr"]))
+    return train(_kind(params), recipe, context.seed, context.record)
+
+
+def _kind(params: Mapping[str, Param]) -> str:
+    if params["kind"] != "mglu":
+        return str(params["kind"])
+    return f"mglu{params['n_masks']}" + "-fixed" * (params["masks"] == "fixed")
+
+
+def _shape(params: Mapping[str, Param]) -> tuple[int, int]:
+    h, d = str(params["size"]).split("x")
+    return int(h), int(d)
+
+
+study = MGLUStudy()

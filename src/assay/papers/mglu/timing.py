@@ -1,0 +1,271 @@
+"""Times of decode kernels, interleaved so that what disturbs one arm disturbs all."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import median, quantiles
+from typing import Any
+
+import psutil
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from assay.papers.mglu.checks import one_of
+from assay.papers.mglu.cost import decode_cost
+from assay.papers.mglu.kernels import choose_backend, glu_hidden, mglu_hidden, native
+from assay.papers.mglu.packing import mask_shape
+from assay.papers.mglu.reference import mglu_terms
+
+DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+MAX_SPREAD = 1.3
+"""Largest ratio of lower quartile to minimum of an arm that passes for a quiet machine."""
+
+MAX_FOREIGN = 0.1
+"""Largest share of the CPUs' time that other processes may use on a quiet machine."""
+
+_ROUNDS = 3
+_EVICT_BYTES = 256 << 20
+
+Arms = Mapping[str, Callable[[], Any]]
+
+
+def interleave(
+    arms: Arms, repeats: int, between: Callable[[], Any] = lambda: None, rounds: int = _ROUNDS
+) -> dict[str, float]:
+    """Median seconds of each arm, called in turn: A B C, A B C, ...
+
+    A set of repeats during which the machine was busy is thrown away and taken again, all arms
+    together, up to `rounds` times. If none was quiet every median is NaN: such times decide nothing.
+
+    Args:
+        arms: what to time, by name; each is called twice first.
+        repeats: how often each is timed.
+        between: called before each timing, outside it.
+        rounds: how many sets to take at most.
+
+    Returns:
+        "<name>_s" for each arm; "spread", the largest ratio of lower quartile to minimum;
+        "foreign", the share of all CPU time that went to other processes; "rounds", how many
+        sets were taken.
+    """
+    for arm in arms.values():
+        arm()
+        arm()
+    for taken in range(1, rounds + 1):
+        times: dict[str, list[float]] = {name: [] for name in arms}
+        load = _Load()
+        for _ in range(repeats):
+            for name, arm in arms.items():
+                between()
+                start = time.perf_counter()
+                arm()
+                times[name].append(time.perf_counter() - start)
+        foreign = load.foreign()
+        spread = max(quantiles(t, n=4)[0] / min(t) for t in times.values())
+        quiet = spread <= MAX_SPREAD and foreign <= MAX_FOREIGN
+        if quiet:
+            break
+    medians = {f"{name}_s": median(t) if quiet else math.nan for name, t in times.items()}
+    return {**medians, "spread": spread, "foreign": foreign, "rounds": float(taken)}
+
+
+class _Load:
+    """CPU time since it was made, split into ours and that of others."""
+
+    def __init__(self) -> None:
+        self._start = self._now()
+
+    @staticmethod
+    def _now() -> tuple[float, float, float]:
+        cpu, own = psutil.cpu_times(), time.process_time()
+        idle = cpu.idle + getattr(cpu, "iowait", 0.0)
+        return sum(cpu[:8]) - idle, idle, own
+
+    def foreign(self) -> float:
+        busy, idle, own = (b - a for a, b in zip(self._start, self._now(), strict=True))
+        return max(0.0, busy - own) / max(busy + idle, 1e-9)
+
+
+def decode(
+    h: int,
+    d: int,
+    dtype: str,
+    n_masks: Sequence[int] = (1, 2, 4, 8),
+    cache: str = "cold",
+    isa: str = "best",
+    repeats: int = 30,
+    device: str = "cpu",
+    seed: int = 0,
+) -> dict[str, float]:
+    """Times one token's gate and value projections with activation, at batch 1.
+
+    Arms: torch's `linear` on the gate and value matrices as one (2 d, h) matrix; our GLU kernel;
+    our MGLU kernel with n masks as planes; with 4 and 8 masks as bytes. On a GPU, Triton kernels
+    stand in for the C++ ones.
+
+    Args:
+        h: hidden size.
+        d: intermediate size.
+        dtype: "fp32", "bf16" or "fp16".
+        n_masks: numbers of masks to time as planes.
+        cache: "cold" evicts caches before each call, as the other layers of a model do; "warm"
+            does not.
+        isa: CPU instruction set: "best", "avx512_bf16", "avx512", "avx2" or "scalar".
+        repeats: timings of each arm.
+        device: "cpu" or "cuda".
+        seed: of the weights.
+
+    Returns:
+        For each arm "<arm>_per_s", tokens a second, and "<arm>_gb_s", weight bytes read over
+        time in GB/s; "best_glu_per_s", the faster of the two baselines; "copy_gb_s", what a plain
+        sum over as much memory reads; "spread", "foreign" and "rounds" of `interleave`.
+
+    Raises:
+        ValueError: an unknown dtype or cache, or an instruction set this CPU lacks.
+    """
+    one_of("dtype", dtype, tuple(DTYPES))
+    one_of("cache", cache, ("cold", "warm"))
+    generator = torch.Generator().manual_seed(seed)
+    kind: Any = {"dtype": DTYPES[dtype], "device": device}
+    x = torch.randn(1, h, generator=generator).to(**kind)
+    both = (torch.randn(2 * d, h, generator=generator) / math.sqrt(h)).to(**kind)
+    weight = both[:d].clone()
+    arms: dict[str, Callable[[], Any]] = {
+        "torch": lambda: _torch_glu(x, both),
+        "glu": lambda: glu_hidden(x, both),
+    }
+    read = dict.fromkeys(arms, both.nbytes)
+    for n, layout in [(n, "planes") for n in n_masks] + [(n, "bytes") for n in (4, 8)]:
+        name = f"mglu{n}" if layout == "planes" else f"mglu{n}_bytes"
+        bits = torch.randint(
+            0, 256, mask_shape(n, d, h, layout), dtype=torch.uint8, generator=generator
+        ).to(device)
+        arms[name] = _mglu_arm(x, weight, bits, n, layout)
+        read[name] = weight.nbytes + bits.nbytes
+    with _isa(isa):
+        times = _cuda(arms, cache) if device == "cuda" else _cpu(arms, cache, repeats)
+    metrics = {k: times[k] for k in ("spread", "foreign", "rounds", "copy_gb_s") if k in times}
+    for name, size in read.items():
+        metrics[f"{name}_per_s"] = 1 / times[f"{name}_s"]
+        metrics[f"{name}_gb_s"] = size / times[f"{name}_s"] / 1e9
+    rates = [metrics["torch_per_s"], metrics["glu_per_s"]]
+    metrics["best_glu_per_s"] = max(rates) if all(map(math.isfinite, rates)) else math.nan
+    return metrics
+
+
+def naive(h: int, d: int, n_masks: int, repeats: int = 3, seed: int = 0) -> dict[str, float]:
+    """Times our kernel against the layer as printed, which masks the weights at each call.
+
+    Also against the fair variant: the 2 n masked matrices made once and kept, in fp32.
+
+    Args:
+        h, d, n_masks: sizes.
+        repeats: timings of each arm.
+        seed: of the weights.
+
+    Returns:
+        "mglu_per_s", "naive_per_s", "premasked_per_s", tokens a second; "spread", "foreign", "rounds".
+    """
+    from assay.papers.mglu.packing import pack_masks
+
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(1, h, generator=generator)
+    weight = torch.randn(d, h, generator=generator) / math.sqrt(h)
+    logits = torch.randn(n_masks, d, h, generator=generator)
+    bits = pack_masks(logits > 0)
+    gates = torch.cat([weight * (mask > 0) for mask in logits])
+    values = torch.cat([weight * (mask <= 0) for mask in logits])
+
+    def premasked() -> Tensor:
+        products = F.silu(F.linear(x, gates)) * F.linear(x, values)
+        return products.unflatten(1, (n_masks, d)).sum(1)
+
+    def literal() -> Tensor:
+        with torch.no_grad():
+            return mglu_terms(x, weight, logits, F.silu).sum(0)
+
+    times = interleave(
+        {
+            "mglu": _mglu_arm(x, weight, bits, n_masks, "planes"),
+            "naive": literal,
+            "premasked": premasked,
+        },
+        repeats,
+        _evictor(),
+    )
+    rates = {f"{k[:-2]}_per_s": 1 / v for k, v in times.items() if k.endswith("_s")}
+    return {**rates, **{k: times[k] for k in ("spread", "foreign", "rounds")}}
+
+
+def decode_bytes(h: int, d: int, n_masks: int) -> dict[str, float]:
+    """Counts the bytes of a packed block against the gate and value matrices of a 16-bit GLU.
+
+    Returns:
+        "saving", 1 - packed / GLU; "saving_bytes_layout", the same for a byte a weight;
+        "counted", 1 if `decode_cost` predicts the packed block exactly.
+    """
+    from assay.papers.mglu.packed import PackedMGLU
+
+    cost = decode_cost(h, d, n_masks)
+    packed = PackedMGLU(h, d, n_masks, dtype=torch.bfloat16).weight_bytes()
+    glu = sum(torch.nn.Linear(h, d, bias=False, dtype=torch.bfloat16).weight.nbytes for _ in "gv")
+    in_bytes = PackedMGLU(h, d, n_masks, layout="bytes", dtype=torch.bfloat16).weight_bytes()
+    return {
+        "saving": 1 - packed / glu,
+        "saving_bytes_layout": 1 - in_bytes / glu,
+        "counted": float((packed, glu) == (cost.bytes_mglu_packed, cost.bytes_glu)),
+    }
+
+
+def _torch_glu(x: Tensor, both: Tensor) -> Tensor:
+    gate, value = F.linear(x, both).chunk(2, dim=-1)
+    return F.silu(gate) * value
+
+
+def _mglu_arm(x: Tensor, weight: Tensor, bits: Tensor, n: int, layout: str) -> Callable[[], Tensor]:
+    return lambda: mglu_hidden(x, weight, bits, n, layout)
+
+
+def _cpu(arms: Arms, cache: str, repeats: int) -> dict[str, float]:
+    evict = _evictor()
+    times = interleave(arms, repeats, evict if cache == "cold" else lambda: None)
+    start = time.perf_counter()
+    for _ in range(5):
+        evict()
+    return {**times, "copy_gb_s": 5 * _EVICT_BYTES / (time.perf_counter() - start) / 1e9}
+
+
+def _evictor() -> Callable[[], Any]:
+    # A read of more memory than caches hold leaves nothing of the weights in them.
+    scratch = torch.ones(_EVICT_BYTES // 4)
+    return scratch.sum
+
+
+def _cuda(arms: Arms, cache: str) -> dict[str, float]:
+    from triton.testing import do_bench, do_bench_cudagraph
+
+    bench = do_bench if cache == "cold" else do_bench_cudagraph  # the first flushes L2
+    return {f"{name}_s": bench(arm, return_mode="median") / 1e3 for name, arm in arms.items()}
+
+
+@contextmanager
+def _isa(isa: str) -> Iterator[None]:
+    if isa == "best":
+        yield
+        return
+    before = os.environ.get("ASSAY_MGLU_ISA")
+    os.environ["ASSAY_MGLU_ISA"] = isa
+    try:
+        if choose_backend("auto", "cpu", torch.float32) == "native":
+            native.best_isa()
+        yield
+    finally:
+        if before is None:
+            del os.environ["ASSAY_MGLU_ISA"]
+        else:
+            os.environ["ASSAY_MGLU_ISA"] = before
