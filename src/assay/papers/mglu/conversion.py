@@ -156,12 +156,9 @@ def param_groups(
         "masks": weight_decay if mask_weight_decay is None else mask_weight_decay,
         "no_decay": 0.0,
     }
-    for name, decay in (
-        ("weight_decay", decays["weights"]),
-        ("mask_weight_decay", decays["masks"]),
-    ):
-        if not decay >= 0:
-            raise ValueError(f"{name}: got {decay}, wants a number >= 0")
+    for name, group in (("weight_decay", "weights"), ("mask_weight_decay", "masks")):
+        if not decays[group] >= 0:
+            raise ValueError(f"{name}: got {decays[group]}, wants a number >= 0")
     masks = {id(m.mask_logits) for m in model.modules() if isinstance(m, MaskedWeight)}
     groups: dict[str, list[nn.Parameter]] = {name: [] for name in decays}
     for parameter in model.parameters():

@@ -8,8 +8,10 @@ from assay.study import Figure, Results, Table
 
 
 def figures(results: Results) -> Iterable[Figure]:
+    """Plots of one scale."""
     return ()
 
 
 def tables(results: Results) -> Iterable[Table]:
+    """Tables of one scale."""
     return ()

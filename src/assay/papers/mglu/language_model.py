@@ -184,8 +184,9 @@ def train(
 
     Returns:
         held_out_nll and train_nll (last tenth of the steps), nats a byte; rise, how far the
-        running loss climbed above its own minimum, nats; ffn_weights, 16-bit weights of the
-        feed-forward blocks; mask_density and flip_rate where there are masks; step_s, median
+        running loss climbed above its own minimum, nats; ffn_weights, weights of the
+        feed-forward blocks, masks not counted; mask_density with its extremes over the layers
+        where there are masks; step_s, median
         seconds a step; steps.
     """
     from accelerate import Accelerator

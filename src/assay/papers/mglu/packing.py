@@ -48,7 +48,8 @@ def pack_masks(masks: Tensor, layout: str = "planes") -> Tensor:
         raise TypeError(f"masks: got {masks.dtype}, wants torch.bool")
     if masks.ndim != 3:
         raise ValueError(f"masks: got shape {tuple(masks.shape)}, wants (n, d, h)")
-    mask_shape(*masks.shape, layout)
+    n_masks, rows, columns = masks.shape
+    mask_shape(n_masks, rows, columns, layout)
     bits = 1 << torch.arange(8, dtype=torch.uint8, device=masks.device)
     if layout == "bytes":
         packed = torch.zeros(masks.shape[1:], dtype=torch.uint8, device=masks.device)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.papers.mglu.claims import CLAIMS, GELU, SHARED, SWIGLU, fixed, learned
 from assay.study import Context, Figure, Need, Param, Results, Scale, Study, Table, Trial
+
+if TYPE_CHECKING:
+    from assay.papers.mglu.language_model import Recipe
 
 _SIZES = ("2048x8192", "4096x14336")
 _SMALL = "768x3072"
@@ -64,7 +67,7 @@ class MGLUStudy(Study):
     claims = CLAIMS
 
     def trials(self, scale: Scale, seeds: Sequence[int] | None = None) -> Iterable[Trial]:
-        yield from _bytes_trials()
+        yield from _bytes_trials((_SMALL,) if scale is Scale.SMOKE else (_SMALL, *_SIZES))
         if scale is Scale.SMOKE:
             yield from _decode_trials(("256x1024",), seeds or (0,), cache="warm", cost=1.0)
             yield from _naive_trials("256x1024", seeds or (0,), cost=0.5)
@@ -75,12 +78,10 @@ class MGLUStudy(Study):
             yield from _decode_trials(_SIZES, seeds or range(3), isa="avx2", cost=7.0)
             yield from _naive_trials("2048x8192", seeds or range(5), cost=12.0)
             yield from _step_trials(scale, seeds or range(5))
-            yield from _lm_trials(
-                scale, (SWIGLU, learned(1), learned(2), learned(4)), seeds or range(5)
-            )
-            yield from _lm_trials(
-                scale, (GELU, SHARED, fixed(1), fixed(2), fixed(4)), seeds or range(4)
-            )
+            pivotal = (SWIGLU, learned(1), learned(2), learned(4))
+            yield from _lm_trials(scale, pivotal, seeds or range(5))
+            others = [arm for arm in _every_arm() if arm not in pivotal]
+            yield from _lm_trials(scale, others, seeds or range(4))
         elif scale is Scale.GPU:
             yield from _decode_trials(_SIZES, seeds or range(5), cost=5.0, gpus=1)
             yield from _step_trials(scale, seeds or range(3))
@@ -112,9 +113,9 @@ def _every_arm() -> tuple[Mapping[str, Param], ...]:
     return (GELU, SWIGLU, SHARED, *masked)
 
 
-def _bytes_trials() -> Iterator[Trial]:
+def _bytes_trials(sizes: Sequence[str]) -> Iterator[Trial]:
     for n in (1, 4):
-        for size in (_SMALL, *_SIZES):
+        for size in sizes:
             params = {"what": "bytes", "size": size, "n_masks": n}
             yield Trial(params, claims=(f"C1-n{n}",), cost=0.5)
 
@@ -246,23 +247,39 @@ def _naive(params: Mapping[str, Param], context: Context) -> dict[str, float]:
 
 
 def _step(params: Mapping[str, Param], context: Context) -> dict[str, float]:
-    from assay.papers.mglu.language_model import Recipe, step_times
+    from assay.papers.mglu.language_model import step_times
 
-    recipe = Recipe(**_RECIPES[context.scale], steps=40, lr=1e-3)
-    return step_times(("swiglu", "mglu1", "mglu2", "mglu4"), recipe, context.seed)
+    sizes = recipe(context.scale, {"steps": 40, "lr": 1e-3})
+    return step_times(("swiglu", "mglu1", "mglu2", "mglu4"), sizes, context.seed)
 
 
 def _lm(params: Mapping[str, Param], context: Context) -> dict[str, float]:
-    from assay.papers.mglu.language_model import Recipe, train
+    from assay.papers.mglu.language_model import train
 
-    recipe = Recipe(**_RECIPES[context.scale], steps=int(params["steps"]), lr=float(params["lr"]))
-    return train(_kind(params), recipe, context.seed, context.record)
+    sizes = recipe(context.scale, params)
+    return train(kind_of(params), sizes, context.seed, context.record)
 
 
-def _kind(params: Mapping[str, Param]) -> str:
+def recipe(scale: Scale, params: Mapping[str, Param]) -> Recipe:
+    """Sizes and optimiser of a language model trial."""
+    from assay.papers.mglu.language_model import Recipe
+
+    return Recipe(**_RECIPES[scale], steps=int(params["steps"]), lr=float(params["lr"]))
+
+
+def kind_of(params: Mapping[str, Param]) -> str:
+    """The kind of a language model trial, as `language_model.build_model` names it."""
     if params["kind"] != "mglu":
         return str(params["kind"])
     return f"mglu{params['n_masks']}" + "-fixed" * (params["masks"] == "fixed")
+
+
+def arm_name(arm: str) -> str:
+    """An arm of `timing.decode` in words, such as "MGLU, 4 masks" for "mglu4"."""
+    if arm in (named := {"torch": "torch linear", "glu": "our GLU kernel"}):
+        return named[arm]
+    n, _, layout = arm.removeprefix("mglu").partition("_")
+    return f"MGLU, {n} mask{'s' * (n != '1')}" + (", a byte a weight" if layout else "")
 
 
 def _shape(params: Mapping[str, Param]) -> tuple[int, int]:

@@ -39,8 +39,9 @@ def interleave(
 ) -> dict[str, float]:
     """Median seconds of each arm, called in turn: A B C, A B C, ...
 
-    A set of repeats during which the machine was busy is thrown away and taken again, all arms
-    together, up to `rounds` times. If none was quiet every median is NaN: such times decide nothing.
+    A set of repeats during which the machine was busy is thrown away and taken again, for all
+    arms together, up to `rounds` times. If none was quiet, every median is NaN: such times
+    decide nothing.
 
     Args:
         arms: what to time, by name; each is called twice first.
@@ -56,7 +57,7 @@ def interleave(
     for arm in arms.values():
         arm()
         arm()
-    for taken in range(1, rounds + 1):
+    for taken in range(1, rounds + 1):  # noqa: B007
         times: dict[str, list[float]] = {name: [] for name in arms}
         load = _Load()
         for _ in range(repeats):
@@ -149,7 +150,9 @@ def decode(
         read[name] = weight.nbytes + bits.nbytes
     with _isa(isa):
         times = _cuda(arms, cache) if device == "cuda" else _cpu(arms, cache, repeats)
-    metrics = {k: times[k] for k in ("spread", "foreign", "rounds", "copy_gb_s") if k in times}
+    metrics: dict[str, float] = {
+        k: times[k] for k in ("spread", "foreign", "rounds", "copy_gb_s") if k in times
+    }
     for name, size in read.items():
         metrics[f"{name}_per_s"] = 1 / times[f"{name}_s"]
         metrics[f"{name}_gb_s"] = size / times[f"{name}_s"] / 1e9
@@ -169,7 +172,8 @@ def naive(h: int, d: int, n_masks: int, repeats: int = 3, seed: int = 0) -> dict
         seed: of the weights.
 
     Returns:
-        "mglu_per_s", "naive_per_s", "premasked_per_s", tokens a second; "spread", "foreign", "rounds".
+        "mglu_per_s", "naive_per_s", "premasked_per_s", tokens a second; and "spread", "foreign",
+        "rounds" of `interleave`.
     """
     from assay.papers.mglu.packing import pack_masks
 
@@ -213,7 +217,7 @@ def decode_bytes(h: int, d: int, n_masks: int) -> dict[str, float]:
 
     cost = decode_cost(h, d, n_masks)
     packed = PackedMGLU(h, d, n_masks, dtype=torch.bfloat16).weight_bytes()
-    glu = sum(torch.nn.Linear(h, d, bias=False, dtype=torch.bfloat16).weight.nbytes for _ in "gv")
+    glu = 2 * torch.empty(d, h, dtype=torch.bfloat16).nbytes
     in_bytes = PackedMGLU(h, d, n_masks, layout="bytes", dtype=torch.bfloat16).weight_bytes()
     return {
         "saving": 1 - packed / glu,

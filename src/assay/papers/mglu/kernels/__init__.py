@@ -125,7 +125,7 @@ def choose_backend(backend: str, device: str, dtype: torch.dtype) -> str:
 def _triton_runs(device: str) -> bool:
     if importlib.util.find_spec("triton") is None:
         return False
-    from assay.papers.mglu.kernels import triton_gpu
+    import assay.papers.mglu.kernels.triton_gpu as triton_gpu
 
     return device == "cuda" or triton_gpu.INTERPRETED
 
@@ -164,10 +164,10 @@ def _mglu_hidden(
     if backend == "native":
         return native.mglu_hidden(*arguments)
     if backend == "numba":
-        from assay.papers.mglu.kernels import numba_cpu
+        import assay.papers.mglu.kernels.numba_cpu as numba_cpu
 
         return numba_cpu.mglu_hidden(*arguments)
-    from assay.papers.mglu.kernels import triton_gpu
+    import assay.papers.mglu.kernels.triton_gpu as triton_gpu
 
     return triton_gpu.mglu_hidden(*arguments)
 
@@ -193,10 +193,10 @@ def _glu_hidden(x: Tensor, weight: Tensor, activation: str, backend: str) -> Ten
     if backend == "native":
         return native.glu_hidden(x, weight, activation)
     if backend == "numba":
-        from assay.papers.mglu.kernels import numba_cpu
+        import assay.papers.mglu.kernels.numba_cpu as numba_cpu
 
         return numba_cpu.glu_hidden(x, weight, activation)
-    from assay.papers.mglu.kernels import triton_gpu
+    import assay.papers.mglu.kernels.triton_gpu as triton_gpu
 
     return triton_gpu.glu_hidden(x, weight, activation)
 
