@@ -1,7 +1,7 @@
 """MkDocs hook: the pages that are made from what they describe.
 
 A page for each paper (its card, its claims with the shipped verdicts, its public names), the
-gallery of all papers, and the reference of the command line.
+gallery of all papers, and the references of the command line and of the toolkits.
 """
 
 from __future__ import annotations
@@ -9,11 +9,12 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Callable, Iterable
+from pathlib import Path
 
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
-from assay import registry
+from assay import registry, toolkits
 from assay.report import shipped_exports
 from assay.report.findings import ClaimFindings, Finding, examine
 from assay.report.numbers import number
@@ -21,6 +22,7 @@ from assay.report.sources import shipped_measurement
 from assay.report.style import css_name
 from assay.study import Outcome, Paper
 
+_NO_HEADING = "show_root_heading: false, show_root_toc_entry: false"
 _SIGNS = {
     Outcome.SUPPORTED: "✓",
     Outcome.CONTRADICTED: "✕",
@@ -44,6 +46,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     pages: dict[str, Callable[[], str]] = {
         "papers/index.md": _gallery,
         "command-line.md": _command_line,
+        "reference/toolkits.md": _toolkits,
         **{f"papers/{slug}.md": lambda slug=slug: _paper_page(slug) for slug in registry.slugs()},
     }
     for path, write in pages.items():
@@ -74,10 +77,7 @@ def _paper_page(slug: str) -> str:
             _counts(claims),
             _table(claims),
             "## Public names",
-            *(
-                f"::: assay.papers.{slug}.{name}\n    options: {{heading_level: 3}}"
-                for name in _public_names(slug)
-            ),
+            *(f"::: assay.papers.{slug}.{name}" for name in _names(registry.room(slug))),
         ]
     )
 
@@ -89,13 +89,28 @@ def _identity(paper: Paper) -> str:
     return f"{', '.join(paper.authors)}. {paper.venue}. {' · '.join(links)}"
 
 
-def _public_names(slug: str) -> list[str]:
-    """What the room's `__all__` lists, read and not imported: the build needs no extras."""
-    tree = ast.parse((registry.room(slug) / "__init__.py").read_text("utf-8"))
+def _toolkits() -> str:
+    parts = [
+        "# Toolkits",
+        "What two or more papers share. A method may use them, and so may you.",
+    ]
+    for path in sorted(Path(toolkits.__path__[0]).iterdir()):
+        module = f"assay.toolkits.{path.stem}"
+        if path.suffix == ".py" and path.stem != "__init__":
+            parts += [f"## {path.stem}", f"::: {module}\n    options: {{{_NO_HEADING}}}"]
+        elif (path / "__init__.py").is_file():
+            summary = ast.get_docstring(ast.parse((path / "__init__.py").read_text("utf-8"))) or ""
+            parts += [f"## {path.stem}", summary, *(f"::: {module}.{n}" for n in _names(path))]
+    return "\n\n".join(parts)
+
+
+def _names(package: Path) -> list[str]:
+    """What a package's `__all__` lists, read and not imported: the build needs no extras."""
+    tree = ast.parse((package / "__init__.py").read_text("utf-8"))
     for node in tree.body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
             return list(ast.literal_eval(node.value))
-    raise ValueError(f"assay.papers.{slug}: __all__ is missing")
+    raise ValueError(f"{package}: __all__ is missing")
 
 
 def _claims(slug: str) -> list[ClaimFindings]:
