@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -78,9 +79,9 @@ def tune(
     table = Table("kind", *(f"{rate:g}" for rate in TUNING_RATES), title="held-out nats a byte")
     row: list[str] = []
     for trial in trials:
-        found = train(
-            kind_of(trial.params), recipe(Scale.LAPTOP, trial.params), trial.seed, lambda *_: None
-        )
+        seed = int(np.random.SeedSequence(trial.seed).generate_state(1)[0])
+        sizes = recipe(Scale.LAPTOP, trial.params)
+        found = train(kind_of(trial.params), sizes, seed, lambda *_: None)
         row.append(f"{found['held_out_nll']:.4f}")
         if len(row) == len(TUNING_RATES):
             table.add_row(kind_of(trial.params), *row)

@@ -1,17 +1,308 @@
-"""Figures and tables of the study, from its results alone."""
+"""Figures and tables of the study, drawn from its results alone."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from assay.study import Figure, Results, Table
+from assay.papers.mglu.study import TUNING, TUNING_RATES, arm_name
+from assay.study import Figure, Param, Result, Results, Table
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as MatplotlibFigure
+
+_ARMS = ("glu", "torch", "mglu1", "mglu2", "mglu4", "mglu8", "mglu4_bytes", "mglu8_bytes")
+_PRINTED = {"2048x8192": (1.51, 1.41, 1.15), "4096x14336": (1.31, 1.29, 1.24)}
+_PRINTED_MASKS = (1, 4, 8)
+
+_KINDS: Mapping[str, tuple[Param, ...]] = {
+    "GELU": ("gelu", 0, "none"),
+    "SwiGLU": ("swiglu", 0, "none"),
+    "SwiGLU,\none matrix": ("shared", 0, "none"),
+    "1 mask": ("mglu", 1, "learned"),
+    "2 masks": ("mglu", 2, "learned"),
+    "4 masks": ("mglu", 4, "learned"),
+    "1 fixed": ("mglu", 1, "fixed"),
+    "2 fixed": ("mglu", 2, "fixed"),
+    "4 fixed": ("mglu", 4, "fixed"),
+}
 
 
 def figures(results: Results) -> Iterable[Figure]:
-    """Plots of one scale."""
-    return ()
+    """Plots of one scale; those without data are left out."""
+    done = results.ok
+    decode = [r for r in done.where(what="decode", isa="best") if _quiet(r)]
+    if decode:
+        yield Figure(
+            "decode-speed",
+            "Decode speed against the faster of two GLU baselines, by number of masks",
+            _speed_alt(decode),
+            partial(_speed, decode),
+            tuple(f"C2-{bits}bit-n{n}" for bits in (16, 32) for n in _PRINTED_MASKS),
+        )
+        yield Figure(
+            "decode-bandwidth",
+            "Weight bytes that each kernel reads a second",
+            "Bars of achieved GB/s for the GLU and MGLU kernels at each size and dtype, with the "
+            "rate of plain reading of memory as a line.",
+            partial(_bandwidth, decode),
+        )
+    models = done.where(what="lm")
+    kinds = {name: _of(models, arm) for name, arm in _KINDS.items()}
+    kinds = {name: found for name, found in kinds.items() if found}
+    if len(kinds) > 1:
+        yield Figure(
+            "held-out-loss",
+            "Held-out loss of the language models by kind of feed-forward block",
+            "Mean held-out loss in nats a byte: "
+            + "; ".join(
+                f"{name.replace(chr(10), ' ')} {_mean(found, 'held_out_nll'):.3f}"
+                for name, found in kinds.items()
+            )
+            + ".",
+            partial(_losses, kinds),
+            ("C4", "C5", "C6-gated", "C6-masked", "C6-shared", "C6-shared-gelu", "C7-n4"),
+        )
+        yield Figure(
+            "training-curves",
+            "Held-out loss during training, mean over seeds",
+            "One line a kind of block; the loss in nats a byte falls with the training steps.",
+            partial(_curves, kinds),
+        )
+    masked = [r for r in models.where(kind="mglu", masks="learned") if r.series]
+    if any(name.startswith("flip_rate") for r in masked for name in r.series):
+        yield Figure(
+            "masks",
+            "Mask density and flip rate during training",
+            "Left, the share of ones of each number of masks, near one half throughout. Right, the "
+            "share of mask entries that flip in a step.",
+            partial(_masks, masked),
+        )
 
 
 def tables(results: Results) -> Iterable[Table]:
-    """Tables of one scale."""
-    return ()
+    """Tables of one scale; those without data are left out."""
+    done = results.ok
+    if rows := _decode_rows(done.where(what="decode")):
+        yield Table(
+            "kernels",
+            "Decode kernels at batch 1: speed against the faster GLU baseline (geometric mean)",
+            ("size", "bits", "instructions", *(arm_name(a) for a in _ARMS), "GLU ms"),
+            rows,
+        )
+    if rows := _naive_rows(done.where(what="naive")):
+        yield Table(
+            "naive",
+            "Our kernel against PyTorch, fp32",
+            ("size", "masks", "over the printed layer", "over masked matrices made once"),
+            rows,
+        )
+    if rows := _step_rows(done.where(what="step")):
+        yield Table(
+            "steps", "Time of a training step over SwiGLU's", ("block", "ratio", "ms"), rows
+        )
+    if done.where(what="lm"):
+        yield Table(
+            "tuning",
+            "Held-out nats a byte by learning rate, one seed at reduced steps (kept in the study)",
+            ("block", *(f"{rate:g}" for rate in TUNING_RATES)),
+            tuple(
+                (name.replace("\n", " "), *(f"{v:.3f}" for v in TUNING[arm]))
+                for name, arm in _KINDS.items()
+            ),
+        )
+
+
+# Decode kernels
+
+
+def _quiet(result: Result) -> bool:
+    return math.isfinite(result.metrics.get("best_glu_per_s", math.nan))
+
+
+def _ratios(found: Iterable[Result], arm: str) -> list[float]:
+    return [r.metrics[f"{arm}_per_s"] / r.metrics["best_glu_per_s"] for r in found]
+
+
+def _geometric(values: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(map(math.log, values)))
+
+
+def _groups(found: Iterable[Result], *names: str) -> dict[tuple[Param, ...], list[Result]]:
+    groups: dict[tuple[Param, ...], list[Result]] = {}
+    for result in found:
+        groups.setdefault(tuple(result.params[n] for n in names), []).append(result)
+    return groups
+
+
+def _speed_alt(decode: Sequence[Result]) -> str:
+    parts = [
+        f"{size} {bits}-bit: "
+        + ", ".join(f"{n} masks {_geometric(_ratios(found, f'mglu{n}')):.2f}" for n in (1, 2, 4, 8))
+        for (size, bits), found in _groups(decode, "size", "bits").items()
+    ]
+    return "Speed over the GLU, 1 is equal. " + "; ".join(parts) + "."
+
+
+def _speed(decode: Sequence[Result]) -> MatplotlibFigure:
+    figure, axes = _panels(_groups(decode, "size"), 3.4)
+    for (size,), axis, found in axes:
+        groups = _groups(found, "bits")
+        width = 0.8 / len(groups)
+        for i, ((bits,), members) in enumerate(sorted(groups.items())):
+            x = [j + (i - (len(groups) - 1) / 2) * width for j in range(4)]
+            ratios = [_ratios(members, f"mglu{n}") for n in (1, 2, 4, 8)]
+            heights = [_geometric(values) for values in ratios]
+            low = [h - min(values) for h, values in zip(heights, ratios, strict=True)]
+            high = [max(values) - h for h, values in zip(heights, ratios, strict=True)]
+            axis.bar(x, heights, width, yerr=(low, high), capsize=2, label=f"{bits}-bit, this CPU")
+        if size in _PRINTED:
+            axis.plot((0, 2, 3), _PRINTED[size], "D", color="C3", label="paper, RTX 5090, fp16")
+        axis.axhline(1, linestyle="--", linewidth=1, color="C7")
+        axis.set(title=str(size), xlabel="masks", xticks=range(4), xticklabels=(1, 2, 4, 8))
+    axes[0][1].set_ylabel("tokens a second over GLU's")
+    axes[-1][1].legend(fontsize="small")
+    return figure
+
+
+def _bandwidth(decode: Sequence[Result]) -> MatplotlibFigure:
+    figure, axes = _panels(_groups(decode, "size", "bits"), 2.6)
+    arms = ("torch", "glu", "mglu1", "mglu2", "mglu4", "mglu8")
+    for (size, bits), axis, found in axes:
+        axis.bar(range(len(arms)), [_mean(found, f"{arm}_gb_s") for arm in arms], color="C0")
+        axis.axhline(_mean(found, "copy_gb_s"), linestyle="--", color="C1", label="plain reading")
+        axis.set(title=f"{size}, {bits}-bit", xticks=range(len(arms)))
+        axis.set_xticklabels(("torch", "GLU", "1", "2", "4", "8"), fontsize="small")
+    axes[0][1].set_ylabel("GB/s")
+    axes[-1][1].legend(fontsize="small")
+    return figure
+
+
+def _decode_rows(decode: Results) -> tuple[tuple[Any, ...], ...]:
+    rows = []
+    for (size, bits, isa), every in _groups(decode, "size", "bits", "isa").items():
+        found = [r for r in every if _quiet(r)]
+        if not found:
+            rows.append((size, bits, isa, *("machine busy" for _ in _ARMS), ""))
+            continue
+        ratios = (f"{_geometric(_ratios(found, arm)):.2f}" for arm in _ARMS)
+        rows.append((size, bits, isa, *ratios, f"{1e3 / _mean(found, 'glu_per_s'):.2f}"))
+    return tuple(rows)
+
+
+def _naive_rows(naive: Results) -> tuple[tuple[Any, ...], ...]:
+    rows = []
+    for (size, n), every in _groups(naive, "size", "n_masks").items():
+        found = [r for r in every if math.isfinite(r.metrics.get("mglu_per_s", math.nan))]
+        if found:
+            over = (
+                _geometric([r.metrics["mglu_per_s"] / r.metrics[f"{base}_per_s"] for r in found])
+                for base in ("naive", "premasked")
+            )
+            rows.append((size, n, *(f"{ratio:.1f}x" for ratio in over)))
+    return tuple(rows)
+
+
+def _step_rows(steps: Results) -> tuple[tuple[Any, ...], ...]:
+    found = [r for r in steps if math.isfinite(r.metrics.get("swiglu_s", math.nan))]
+    if not found:
+        return ()
+    return tuple(
+        (
+            name,
+            f"{_geometric([r.metrics[f'{kind}_s'] / r.metrics['swiglu_s'] for r in found]):.2f}",
+            f"{1e3 * _mean(found, f'{kind}_s'):.1f}",
+        )
+        for kind, name in (
+            ("swiglu", "SwiGLU"),
+            ("mglu1", "1 mask"),
+            ("mglu2", "2 masks"),
+            ("mglu4", "4 masks"),
+        )
+    )
+
+
+# Language models
+
+
+def _of(models: Results, arm: tuple[Param, ...]) -> Results:
+    kind, n_masks, masks = arm
+    return models.where(kind=kind, n_masks=n_masks, masks=masks)
+
+
+def _mean(found: Iterable[Result], metric: str) -> float:
+    return statistics.fmean(r.metrics[metric] for r in found)
+
+
+def _losses(kinds: Mapping[str, Results]) -> MatplotlibFigure:
+    from matplotlib import pyplot
+    from scipy import stats
+
+    figure, axis = pyplot.subplots(figsize=(8, 3.8), layout="constrained")
+    for seed in sorted({r.seed for found in kinds.values() for r in found}):
+        line = [found.where(seed=seed).metric("held_out_nll") for found in kinds.values()]
+        points = [(i, values[0]) for i, values in enumerate(line) if values]
+        axis.plot(*zip(*points, strict=True), marker=".", linewidth=0.7, alpha=0.5, color="C7")
+    for i, found in enumerate(kinds.values()):
+        values = found.metric("held_out_nll")
+        half = math.nan
+        if len(values) > 1:
+            error = statistics.stdev(values) / math.sqrt(len(values))
+            half = float(stats.t.ppf(0.975, len(values) - 1)) * error
+        axis.errorbar(i, statistics.fmean(values), half, fmt="o", capsize=4, color="C0")
+    axis.set_xticks(range(len(kinds)), list(kinds), fontsize="small")
+    axis.set_ylabel("held-out nats a byte")
+    return figure
+
+
+def _curves(kinds: Mapping[str, Results]) -> MatplotlibFigure:
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(8, 3.8), layout="constrained")
+    for i, (name, found) in enumerate(kinds.items()):
+        style = "--" if "fixed" in name else "-"
+        steps, values = _mean_series(found, "held_out_nll")
+        axis.plot(steps, values, style, color=f"C{i % 6}", label=name.replace("\n", " "))
+    axis.set(xlabel="step", ylabel="held-out nats a byte")
+    axis.legend(fontsize="small", ncols=2)
+    return figure
+
+
+def _masks(masked: Sequence[Result]) -> MatplotlibFigure:
+    from matplotlib import pyplot
+
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(8, 3.2), layout="constrained")
+    for (n,), found in sorted(_groups(masked, "n_masks").items()):
+        label = f"{n} mask{'s' * (n != 1)}"
+        for axis, prefix in ((left, "mask_density"), (right, "flip_rate")):
+            axis.plot(*_mean_series(found, prefix), label=label)
+    left.set(xlabel="step", ylabel="share of ones")
+    right.set(xlabel="step", ylabel="flips a step and entry", yscale="log")
+    left.legend(fontsize="small")
+    return figure
+
+
+def _mean_series(found: Iterable[Result], prefix: str) -> tuple[list[float], list[float]]:
+    """Steps, and the mean at each over all series whose name starts with the prefix."""
+    values: dict[float, list[float]] = {}
+    for result in found:
+        for name, points in result.series.items():
+            for step, value in points if name.startswith(prefix) else ():
+                values.setdefault(step, []).append(value)
+    steps = sorted(values)
+    return steps, [statistics.fmean(values[step]) for step in steps]
+
+
+def _panels(
+    groups: Mapping[tuple[Param, ...], list[Result]], width: float
+) -> tuple[MatplotlibFigure, list[tuple[tuple[Param, ...], Axes, list[Result]]]]:
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(
+        1, len(groups), figsize=(width * len(groups), 3.4), layout="constrained", squeeze=False
+    )
+    return figure, [(key, axis, groups[key]) for key, axis in zip(groups, axes[0], strict=True)]
