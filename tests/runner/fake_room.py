@@ -138,6 +138,10 @@ class FakeStudy(Study):
             held.append(np.ones(2**20))  # 8 MiB
             time.sleep(0.005)
 
+    def do_keep_memory(self, trial: Trial, context: Context) -> Mapping[str, float]:
+        self.kept = np.ones(25 * 2**20)  # 200 MiB
+        return {"pid": os.getpid()}
+
     def do_process(self, trial: Trial, context: Context) -> Mapping[str, float]:
         return {"pid": os.getpid(), "omp": float(os.environ["OMP_NUM_THREADS"])}
 
