@@ -7,9 +7,13 @@ import logging
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from assay.report.style import Theme, figure_style
+from assay.report.style import PALETTES, Theme, figure_style
 from assay.study import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
 
 _log = logging.getLogger(__name__)
 _SAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -61,10 +65,32 @@ def _svg(figure: Figure, theme: Theme) -> bytes:
     mpl.use("Agg")
     with figure_style(theme):
         drawn = figure.draw()
+        _repaint(drawn, PALETTES[theme].ink)
         buffer = io.BytesIO()
         drawn.savefig(buffer, format="svg", bbox_inches="tight", metadata=_NO_METADATA)
         _forget(drawn)
     return buffer.getvalue()
+
+
+def _repaint(drawn: MatplotlibFigure, ink: str) -> None:
+    """Gives black lines the colour of the text: matplotlib paints the error bars of a bar chart
+    black whatever its settings say, and on a dark page they would be gone."""
+    from matplotlib.collections import LineCollection
+    from matplotlib.colors import to_rgba_array
+    from matplotlib.lines import Line2D
+
+    def black(colour: Any) -> bool:
+        found = to_rgba_array(colour)
+        return len(found) > 0 and bool((found == (0, 0, 0, 1)).all())
+
+    for artist in drawn.findobj(lambda a: isinstance(a, Line2D | LineCollection)):
+        if isinstance(artist, LineCollection) and black(artist.get_color()):
+            artist.set_color(ink)
+        elif isinstance(artist, Line2D):
+            if black(artist.get_color()):
+                artist.set_color(ink)
+            if black(artist.get_markeredgecolor()):
+                artist.set_markeredgecolor(ink)
 
 
 def _forget(drawn: object) -> None:

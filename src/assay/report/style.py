@@ -155,7 +155,11 @@ def figure_style(theme: Theme) -> Iterator[None]:
         "xtick.labelsize": 10,
         "ytick.labelsize": 10,
         "text.color": palette.ink,
-        "legend.frameon": False,
+        # A legend that has to lie on bars or lines stays readable.
+        "legend.frameon": True,
+        "legend.facecolor": palette.page,
+        "legend.edgecolor": "none",
+        "legend.framealpha": 0.85,
         "legend.fontsize": 10,
         "lines.linewidth": 2,
         "lines.markersize": 5.5,
