@@ -210,6 +210,17 @@ def test_each_group_must_pass():
     assert v.reason.startswith("1 of 2 groups refuted; large: difference -1")
 
 
+def test_of_groups_that_all_pass_the_closest_is_named():
+    results = [
+        result({"size": size}, seed, {"score": value + 0.01 * seed})
+        for size, value in (("small", 3.0), ("large", 2.0), ("huge", 4.0))
+        for seed in range(3)
+    ]
+    v = verdict(Threshold(Sample("score"), ">", 1.0, each=("size",)), results)
+    assert v.outcome is Outcome.SUPPORTED
+    assert v.reason.startswith("all 3 groups pass; the closest, large: mean 2.01")
+
+
 def test_exponent_of_a_power_law():
     results = [
         result({"n": n}, seed, {"t": 3 * n**1.5 * (1 + 0.001 * seed)})
@@ -239,6 +250,8 @@ def test_holds_names_the_worst_trial():
     assert v.outcome is Outcome.CONTRADICTED
     assert v.reason == "broken in 1 of 4 trials: worst 0.1 (case=1, seed 0), asked <= 0.05"
     assert verdict(Holds(Sample("error"), at_most=0.1), results).outcome is Outcome.SUPPORTED
+    one = verdict(Holds(Sample("error"), at_most=0.05), results[:1])
+    assert one.reason == "error 0.1 in the one trial, asked <= 0.05"
 
 
 @pytest.mark.parametrize(

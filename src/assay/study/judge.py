@@ -23,7 +23,10 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What one test found: `passed` is True, False, or None where it cannot tell."""
+    """What one test found: `passed` is True, False, or None where it cannot tell.
+
+    `slack` is how far the interval lies on the asked side of the margin, to rank groups by.
+    """
 
     passed: bool | None
     reason: str
@@ -31,6 +34,7 @@ class _Evidence:
     low: float = math.nan
     high: float = math.nan
     n: int = 0
+    slack: float = -math.inf
 
 
 class _Undecidable(Exception):
@@ -147,13 +151,14 @@ def _guarded(
 
 
 def _weakest(groups: Mapping[tuple[Param, ...], _Evidence]) -> _Evidence:
-    """All groups must pass: one refuted group decides, then an undecided one."""
+    """All groups must pass: one refuted group decides, then an undecided one; the worst is named."""
     rank = {False: 0, None: 1, True: 2}
-    worst = min(groups, key=lambda g: rank[groups[g].passed])
+    worst = min(groups, key=lambda g: (rank[groups[g].passed], groups[g].slack))
     evidence = groups[worst]
     name = ", ".join(str(v) for v in worst)
     if evidence.passed is True:
-        return replace(evidence, reason=f"all {len(groups)} groups pass; {name}: {evidence.reason}")
+        reason = f"all {len(groups)} groups pass; the closest, {name}: {evidence.reason}"
+        return replace(evidence, reason=reason)
     count = sum(e.passed is evidence.passed for e in groups.values())
     word = "refuted" if evidence.passed is False else "undecided"
     reason = f"{count} of {len(groups)} groups {word}; {name}: {evidence.reason}"
@@ -232,11 +237,11 @@ def _holds(test: Holds, results: Sequence[Result]) -> _Evidence:
     worst, value = max(pairs, key=excess)
     broken = sum(excess(item) > 0 for item in pairs)
     wanted = _range(test.at_least, test.at_most)
-    at = f"worst {_number(value)} ({_label(worst)}), asked {wanted}"
-    if broken:
-        reason = f"broken in {broken} of {_count(len(pairs), 'trial')}: {at}"
+    if len(pairs) == 1:
+        reason = f"{test.sample.metric} {_number(value)} in the one trial, asked {wanted}"
     else:
-        reason = f"holds in {_all(len(pairs), 'trial')}: {at}"
+        held = f"broken in {broken} of {len(pairs)}" if broken else f"holds in all {len(pairs)}"
+        reason = f"{held} trials: worst {_number(value)} ({_label(worst)}), asked {wanted}"
     low, high = min(v for _, v in pairs), max(v for _, v in pairs)
     return _Evidence(not broken, reason, value, low, high, len(pairs))
 
@@ -271,7 +276,8 @@ def _trend(test: Trend, results: Sequence[Result]) -> _Evidence:
             passed = False
     name, wanted = _trend_name(test), _range(test.low, test.high, strict=True)
     reason = f"{name} {_interval(effect, low, high)} over {counted}, asked {wanted}"
-    return _Evidence(passed, reason, effect, low, high, len(coefficients))
+    slack = min(low - test.low, test.high - high)
+    return _Evidence(passed, reason, effect, low, high, len(coefficients), slack)
 
 
 # Statistics
@@ -423,7 +429,8 @@ def _decided(
     else:
         passed = True if high < margin else False if low > margin else None
     reason = f"{name} {_interval(effect, low, high)} over {counted}, asked {op} {_number(margin)}"
-    return _Evidence(passed, reason, effect, low, high, n)
+    slack = low - margin if op == ">" else margin - high
+    return _Evidence(passed, reason, effect, low, high, n, slack)
 
 
 def _exact(values: Sequence[float], op: Op, margin: float, name: str, counted: str) -> _Evidence:
@@ -432,7 +439,8 @@ def _exact(values: Sequence[float], op: Op, margin: float, name: str, counted: s
     passed = worst > margin if op == ">" else worst < margin
     which = "" if len(values) == 1 else "worst "
     reason = f"{which}{name} {_number(worst)} over {counted}, asked {op} {_number(margin)}"
-    return _Evidence(passed, reason, worst, min(values), max(values), len(values))
+    slack = worst - margin if op == ">" else margin - worst
+    return _Evidence(passed, reason, worst, min(values), max(values), len(values), slack)
 
 
 def _outcome(passed: bool | None, protocol: Protocol) -> Outcome:
@@ -480,10 +488,6 @@ def _trend_name(test: Trend) -> str:
 
 def _count(n: int, noun: str) -> str:
     return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
-
-
-def _all(n: int, noun: str) -> str:
-    return f"the one {noun}" if n == 1 else f"all {n} {noun}s"
 
 
 def _label(result: Result) -> str:
