@@ -23,10 +23,11 @@ _PAGE_ARTEFACTS = [
     )
 ]
 _CONTENTS_LINE = re.compile(
-    r"\s*(?:(?P<appendix>Appendix)\s+)?"
-    r"(?P<number>[A-Za-z0-9]+(?:\.[A-Za-z0-9]+)*)\.?\s+"
-    r"(?P<title>.+?)(?:\s+\.{2,}\s*\d+)?\s*"
+    r"\s*(?:(?P<appendix>Appendix)\s+(?P<letter>[A-Z]+(?:\.\d+)*)"
+    r"|(?P<number>\d+(?:\.\d+)*|[A-Z](?:\.\d+)+|[A-Z](?=\.)))"
+    r"\.?\s+(?P<title>.+?)(?:\s+\.{2,}\s*\d+)?\s*"
 )
+_UNNUMBERED_CONTENTS_LINE = re.compile(r".*\s\.{2,}\s*\d+\s*")
 _HEADING_LINE = re.compile(r"(?P<number>\d+(?:\.\d+)*)\.?\s+(?P<title>[A-Z]\S.*)")
 
 CountTokens = Callable[[str], int]
@@ -113,8 +114,8 @@ class RFCDocument:
         """The table of contents, and the document without it.
 
         The table starts at a line "Table of Contents" and ends at the first line that is neither
-        blank nor one of its entries. Without one, top-level headings are those lines that start
-        at the margin with a number and a capitalised title.
+        blank nor one of its entries, or that repeats one: the first heading. Without a table,
+        headings are the lines that start at the margin with a number and a capitalised title.
         """
         entries: list[Heading] = []
         kept: list[str] = []
@@ -126,9 +127,10 @@ class RFCDocument:
                 else:
                     kept.append(line)
             elif line.strip():
-                if entry := _contents_entry(line):
+                entry = _contents_entry(line)
+                if entry and entry not in entries:
                     entries.append(entry)
-                else:
+                elif entry or not _UNNUMBERED_CONTENTS_LINE.fullmatch(line):
                     inside = False
                     kept.append(line)
         if not found:
@@ -174,8 +176,8 @@ def _contents_entry(line: str) -> Heading | None:
     match = _CONTENTS_LINE.fullmatch(line)
     if match is None:
         return None
-    prefix = "Appendix " if match["appendix"] else ""
-    return Heading(f"{prefix}{match['number']}.", match["title"].strip())
+    number = f"Appendix {match['letter']}" if match["appendix"] else match["number"]
+    return Heading(f"{number}.", match["title"].strip())
 
 
 def _squeezed(line: str) -> str:

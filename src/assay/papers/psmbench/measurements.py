@@ -185,6 +185,36 @@ def _damage(params: dict[str, Any], context: Context) -> dict[str, float]:
     return totals
 
 
+def _speed(params: dict[str, Any], context: Context) -> dict[str, float]:
+    import time
+    from statistics import median
+
+    from assay.papers.psmbench.reference import score_states, score_transitions
+    from assay.papers.psmbench.score import PSMScorer
+    from assay.toolkits.embedding import MiniLM
+
+    bench, embedder = _bench(context), MiniLM(context.device)
+    pred = bench.published(params["protocol"], params["model"])
+    gold = bench.ground_truth(params["protocol"])
+    embedder.encode(["warm up"])
+    fast: list[float] = []
+    slow: list[float] = []
+    for _ in range(2):
+        start = time.perf_counter()
+        score = PSMScorer(embedder).score(pred, gold)
+        middle = time.perf_counter()
+        states = score_states(pred, gold, embedder)
+        transitions = score_transitions(pred, gold, embedder)
+        fast.append(middle - start)
+        slow.append(time.perf_counter() - middle)
+    return {
+        "speedup": median(slow) / median(fast),
+        "fast_seconds": median(fast),
+        "slow_seconds": median(slow),
+        "equal": score.states == states and score.transitions == transitions,
+    }
+
+
 def _live(params: dict[str, Any], context: Context) -> dict[str, float]:
     from assay.papers.psmbench.extract import PSMExtractor
     from assay.toolkits.llm import Client, RemoteBackend, ReplyCache
@@ -216,5 +246,6 @@ PARTS: dict[str, Callable[[dict[str, Any], Context], dict[str, float]]] = {
     "baseline": _baseline,
     "false-match": _false_match,
     "damage": _damage,
+    "speed": _speed,
     "live": _live,
 }

@@ -47,6 +47,16 @@ class PsmbenchStudy(Study):
                     )
         if scale is not Scale.SMOKE:
             yield from self._published()
+            for seed in chosen:
+                yield Trial(
+                    {"part": "speed", "protocol": "TCP", "model": "deepseek-chat"},
+                    seed,
+                    ("C10",),
+                    cost=25.0,
+                    timeout=600,
+                    exclusive=True,
+                    needs=_PUBLISHED,
+                )
             yield from self._live(scale)
 
     def _published(self) -> Iterable[Trial]:
