@@ -52,7 +52,8 @@ Appendix A.  History
 
 def test_page_artefacts_go_and_text_stays():
     text = RFCDocument.from_text(RFC).clean().text
-    assert "[Page" not in text and "The Example Protocol" not in text
+    assert "[Page" not in text
+    assert "The Example Protocol" not in text
     assert "In July 2024 this line stays." in text
     assert "\n\n" not in text
 
@@ -68,7 +69,8 @@ def test_the_table_of_contents_is_read_and_removed():
         "Appendix A. History",
     ]
     assert [h.level for h in headings] == [1, 2, 1, 2, 2, 1]
-    assert "....." not in rest.text and "Copyright notice." in rest.text
+    assert "....." not in rest.text
+    assert "Copyright notice." in rest.text
 
 
 def test_a_heading_right_after_the_table_ends_it():
@@ -111,7 +113,7 @@ def test_no_word_is_lost_in_cutting():
     document = RFCDocument.from_text(RFC).clean()
     whole = " ".join(s.content for s in document.sections()).split()
     pieces = " ".join(s.content for s in document.sections(max_tokens=1)).split()
-    headings = "2.1. States 2.2. Events".split()
+    headings = ["2.1.", "States", "2.2.", "Events"]
     assert sorted(pieces + headings) == sorted(whole)
 
 

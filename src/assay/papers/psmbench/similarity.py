@@ -85,10 +85,14 @@ class Tfidf:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         forms = [strict_form(text) for text in texts]
+        equal = Exact().over(texts)
         if not any(forms):
-            return Exact().over(texts)
+            return equal
         vectors = TfidfVectorizer(token_pattern=r"\S+").fit_transform(forms)
-        return lambda rows, columns: (vectors[rows] @ vectors[columns].T).toarray()
+        # A string without words has no weights, and still equals itself.
+        return lambda rows, columns: np.maximum(
+            (vectors[rows] @ vectors[columns].T).toarray(), equal(rows, columns)
+        )
 
 
 SIMILARITIES: dict[str, Callable[[], Similarity]] = {

@@ -130,13 +130,13 @@ class Client:
     def _send(self, request: Request) -> Reply:
         start = time.perf_counter()
         identity = self.backend.identity
-        if self.cache and (found := self.cache.get(identity, request)):
+        if self.cache is not None and (found := self.cache.get(identity, request)):
             return _reply(found, 0.0, time.perf_counter() - start, cached=True)
         model = identity["model"]
         with self.budget.charge(self.prices.cost(model, _most(request))) as charge:
             completion = self.backend.send(request)
             charge.cost = self.prices.cost(model, completion.usage)
-        if self.cache:
+        if self.cache is not None:
             self.cache.put(identity, request, completion)
         return _reply(completion, charge.cost, time.perf_counter() - start, cached=False)
 
