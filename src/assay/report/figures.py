@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import logging
 import re
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -61,8 +62,9 @@ def listed(figures: Iterable[Figure]) -> tuple[list[Figure], str]:
 def _svg(figure: Figure, theme: Theme) -> bytes:
     import matplotlib as mpl
 
-    # pyplot would otherwise look for a screen; only studies that use it import it.
-    mpl.use("Agg")
+    # A study that uses pyplot must not open windows; a notebook that does keeps its own choice.
+    if "matplotlib.pyplot" not in sys.modules:
+        mpl.use("Agg")
     with figure_style(theme):
         drawn = figure.draw()
         _repaint(drawn, PALETTES[theme].ink)
@@ -95,8 +97,6 @@ def _repaint(drawn: MatplotlibFigure, ink: str) -> None:
 
 def _forget(drawn: object) -> None:
     """Frees a figure made through pyplot, which keeps all of them."""
-    import sys
-
     if pyplot := sys.modules.get("matplotlib.pyplot"):
         pyplot.close(drawn)
 
