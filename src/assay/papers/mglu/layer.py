@@ -12,18 +12,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from assay.papers.mglu.activation import ACTIVATIONS
 from assay.papers.mglu.checks import one_of, positive
 from assay.papers.mglu.reference import mglu_terms
 
 if TYPE_CHECKING:
     from assay.papers.mglu.packed import PackedMGLU
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "relu": F.relu,
-}
-"""Gate functions by name: those of SwiMGLU, GeMGLU and ReMGLU."""
 
 _DEAD_SHARE = 0.01
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from assay.papers.mglu.activation import ACTIVATIONS
 from assay.papers.mglu.checks import one_of, positive
 from assay.papers.mglu.kernels import BACKENDS, mglu_hidden
-from assay.papers.mglu.layer import ACTIVATIONS, MGLU, route
+from assay.papers.mglu.layer import MGLU, route
 from assay.papers.mglu.packing import LAYOUTS, mask_shape, pack_masks
 
 _WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

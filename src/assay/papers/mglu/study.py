@@ -80,10 +80,7 @@ class MGLUStudy(Study):
             yield from _decode_trials(_SIZES, seeds or range(3), isa="avx2", cost=7.0)
             yield from _naive_trials("2048x8192", seeds or range(5), cost=12.0)
             yield from _step_trials(scale, seeds or range(5))
-            pivotal = (SWIGLU, learned(1), learned(2), learned(4))
-            yield from _lm_trials(scale, pivotal, seeds or range(5))
-            others = [arm for arm in _every_arm() if arm not in pivotal]
-            yield from _lm_trials(scale, others, seeds or range(4))
+            yield from _lm_trials(scale, _every_arm(), seeds or range(5))
         elif scale is Scale.GPU:
             yield from _decode_trials(_SIZES, seeds or range(5), cost=5.0, gpus=1)
             yield from _step_trials(scale, seeds or range(3))

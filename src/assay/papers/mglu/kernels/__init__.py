@@ -9,6 +9,7 @@ import logging
 import torch
 from torch import Tensor
 
+from assay.papers.mglu.activation import CODES
 from assay.papers.mglu.checks import one_of
 from assay.papers.mglu.kernels import dense, native
 from assay.papers.mglu.packing import mask_shape
@@ -62,8 +63,9 @@ def mglu_hidden(
         )
     if scale is not None and tuple(scale.shape) != (n_masks, len(x)):
         raise ValueError(f"scale: got {tuple(scale.shape)}, wants {(n_masks, len(x))}")
-    chosen = choose_backend(backend, x.device.type, weight.dtype)
-    return _mglu_hidden(x, weight, mask_bits, scale, n_masks, layout, activation, chosen)
+    one_of("activation", activation, tuple(CODES))
+    one_of("backend", backend, BACKENDS)
+    return _mglu_hidden(x, weight, mask_bits, scale, n_masks, layout, activation, backend)
 
 
 def glu_hidden(
@@ -91,8 +93,9 @@ def glu_hidden(
         raise ValueError(
             f"x: got {tuple(x.shape)} {x.dtype}, wants (batch, {weight.shape[1]}) {weight.dtype}"
         )
-    chosen = choose_backend(backend, x.device.type, weight.dtype)
-    return _glu_hidden(x, weight, activation, chosen)
+    one_of("activation", activation, tuple(CODES))
+    one_of("backend", backend, BACKENDS)
+    return _glu_hidden(x, weight, activation, backend)
 
 
 def choose_backend(backend: str, device: str, dtype: torch.dtype) -> str:
@@ -158,6 +161,7 @@ def _mglu_hidden(
     activation: str,
     backend: str,
 ) -> Tensor:
+    backend = choose_backend(backend, x.device.type, weight.dtype)
     if len(x) > MAX_BATCH or backend == "torch":
         return dense.mglu_hidden(x, weight, mask_bits, scale, n_masks, layout, activation)
     arguments = (x, weight, mask_bits, scale, n_masks, layout, activation)
@@ -188,6 +192,7 @@ def _(
 
 @torch.library.custom_op("assay_mglu::glu_hidden", mutates_args=())
 def _glu_hidden(x: Tensor, weight: Tensor, activation: str, backend: str) -> Tensor:
+    backend = choose_backend(backend, x.device.type, weight.dtype)
     if len(x) > MAX_BATCH or backend == "torch":
         return dense.glu_hidden(x, weight, activation)
     if backend == "native":

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch.nn.functional as F
 from torch import Tensor
 
+from assay.papers.mglu.activation import ACTIVATIONS
 from assay.papers.mglu.packing import unpack_mask
-
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "relu": F.relu,
-}
 
 
 def mglu_hidden(
@@ -26,7 +19,7 @@ def mglu_hidden(
     activation: str,
 ) -> Tensor:
     """``(b, d)``; masks are unpacked one at a time, so memory stays near one matrix more."""
-    g = _ACTIVATIONS[activation]
+    g = ACTIVATIONS[activation]
     total = _wide(F.linear(x, weight))
     hidden = total.new_zeros(total.shape)
     for i in range(n_masks):
@@ -39,7 +32,7 @@ def mglu_hidden(
 def glu_hidden(x: Tensor, weight: Tensor, activation: str) -> Tensor:
     """``(b, d)`` of a plain GLU."""
     gate, value = _wide(F.linear(x, weight)).chunk(2, dim=-1)
-    return (_ACTIVATIONS[activation](gate) * value).to(x.dtype)
+    return (ACTIVATIONS[activation](gate) * value).to(x.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:

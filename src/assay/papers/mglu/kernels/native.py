@@ -15,12 +15,12 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from assay.papers.mglu.activation import CODES
 from assay.papers.mglu.packing import LAYOUTS
 from assay.toolkits.data import cache_dir
 
 DTYPES = (torch.float32, torch.bfloat16)
 ISAS = ("scalar", "avx2", "avx512", "avx512_bf16")
-_ACTIVATIONS = ("silu", "gelu", "relu")
 _SOURCE = Path(__file__).with_name("decode.cpp")
 _FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 
@@ -105,7 +105,7 @@ def mglu_hidden(
         n_masks,
         LAYOUTS.index(layout),
         x.dtype == torch.bfloat16,
-        _ACTIVATIONS.index(activation),
+        CODES[activation],
         ISAS.index(best_isa()),
         torch.get_num_threads(),
     )
@@ -125,7 +125,7 @@ def glu_hidden(x: Tensor, weight: Tensor, activation: str) -> Tensor:
         rows,
         columns,
         x.dtype == torch.bfloat16,
-        _ACTIVATIONS.index(activation),
+        CODES[activation],
         ISAS.index(best_isa()),
         torch.get_num_threads(),
     )

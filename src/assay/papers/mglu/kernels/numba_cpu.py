@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numba
 import numpy as np
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
-_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "silu": F.silu,
-    "gelu": F.gelu,
-    "relu": F.relu,
-}
+from assay.papers.mglu.activation import ACTIVATIONS
 
 
 @numba.njit(parallel=True, fastmath=True, cache=True)
@@ -82,7 +76,7 @@ def mglu_hidden(
     for token, out in zip(x.contiguous().numpy(), streams, strict=True):
         sums(token, w, bits, out)
     total, gate = torch.from_numpy(streams).split([1, n_masks], dim=1)
-    terms = _ACTIVATIONS[activation](gate) * (total - gate)
+    terms = ACTIVATIONS[activation](gate) * (total - gate)
     if scale is not None:
         terms = terms * scale.T.unsqueeze(-1)
     return terms.sum(1)
@@ -96,7 +90,7 @@ def glu_hidden(x: Tensor, weight: Tensor, activation: str) -> Tensor:
     for token, out in zip(x.contiguous().numpy(), streams, strict=True):
         _row_sums(token, w, out)
     gate, value = torch.from_numpy(streams).chunk(2, dim=1)
-    return _ACTIVATIONS[activation](gate) * value
+    return ACTIVATIONS[activation](gate) * value
 
 
 def _set_threads() -> None:

@@ -14,10 +14,10 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from assay.papers.mglu.activation import CODES
+
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 """Whether kernels run on the CPU, in Triton's interpreter; read when this module is imported."""
-
-_ACTIVATIONS = ("silu", "gelu", "relu")
 
 
 @triton.jit
@@ -140,7 +140,7 @@ def mglu_hidden(
         N_PADDED=triton.next_power_of_2(n_masks),
         PLANES=layout == "planes",
         SCALED=scale is not None,
-        ACTIVATION=_ACTIVATIONS.index(activation),
+        ACTIVATION=CODES[activation],
         BLOCK_D=block_d,
         BLOCK_H=block_h,
     )
@@ -159,7 +159,7 @@ def glu_hidden(
         out,
         rows,
         columns,
-        ACTIVATION=_ACTIVATIONS.index(activation),
+        ACTIVATION=CODES[activation],
         BLOCK_D=block_d,
         BLOCK_H=block_h,
     )
