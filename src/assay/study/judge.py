@@ -151,7 +151,7 @@ def _guarded(
 
 
 def _weakest(groups: Mapping[tuple[Param, ...], _Evidence]) -> _Evidence:
-    """All groups must pass: one refuted group decides, then an undecided one; the worst is named."""
+    """All groups must pass: one refuted group decides, then an undecided one."""
     rank = {False: 0, None: 1, True: 2}
     worst = min(groups, key=lambda g: (rank[groups[g].passed], groups[g].slack))
     evidence = groups[worst]
