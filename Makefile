@@ -42,7 +42,8 @@ cards: setup
 
 # The pins, from what is installed: plain name==version lines.
 constraints: setup
-	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.txt
+	$(BIN)/python -m pip freeze --exclude-editable | sed 's/+cpu$$//' > constraints.tmp
+	mv constraints.tmp constraints.txt
 
 docs: setup
 	$(BIN)/mkdocs build --strict
