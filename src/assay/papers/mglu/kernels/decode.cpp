@@ -10,6 +10,8 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <vector>
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define ASSAY_X86 1
@@ -24,8 +26,8 @@ enum Isa { kScalar = 0, kAvx2 = 1, kAvx512 = 2, kAvx512Bf16 = 3 };
 enum Activation { kSilu = 0, kGelu = 1, kRelu = 2 };
 enum Layout { kPlanes = 0, kBytes = 1 };
 
-constexpr int kRows = 64;      // rows a thread takes at a time, and activates together
-constexpr int kMaxMasks = 8;   // masks of one pass over a row
+constexpr int kRows = 64;     // rows a thread takes at a time, and activates together
+constexpr int kMaxMasks = 8;  // masks of one pass over a row
 
 #if defined(__GNUC__)
 #define INLINE inline __attribute__((always_inline))
@@ -58,12 +60,21 @@ inline bool bit(const MaskRow& m, Layout layout, int i, int64_t k) {
 }
 
 // Columns [from, h) of a row, added to sums[0] = t and sums[1 + i] = s_i.
-template <int N, Layout L, typename T>
-inline void tail(const T* w, const T* x, const MaskRow& m, int64_t from, int64_t h, float* sums) {
+template <int N, Layout L, typename T, typename X>
+inline void tail(const T* w, const X* x, const MaskRow& m, int64_t from, int64_t h, float* sums) {
   for (int64_t k = from; k < h; ++k) {
     float v = to_float(w[k]) * to_float(x[k]);
     sums[0] += v;
     for (int i = 0; i < N; ++i) sums[1 + i] += bit(m, L, i, k) ? v : 0.0f;
+  }
+}
+
+// Columns [from, h) of a gate row and a value row, added to sums[0] and sums[1].
+template <typename T, typename X>
+inline void plain_tail(const T* g, const T* v, const X* x, int64_t from, int64_t h, float* sums) {
+  for (int64_t k = from; k < h; ++k) {
+    sums[0] += to_float(g[k]) * to_float(x[k]);
+    sums[1] += to_float(v[k]) * to_float(x[k]);
   }
 }
 
@@ -99,46 +110,45 @@ INLINE float activate(float x) {
   return 0.5f * x * (1.0f + erf);
 }
 
-// out += scale g(gate) (total - gate) over the rows of one chunk; `total` holds the value stream
-// itself where `Split` is false. Inlined into each instruction set below.
-template <Activation A, bool Split>
-INLINE void add_terms_of(float* out, const float* total, const float* gate, float scale) {
+// out += scale g(gate) value over the rows of one chunk, where value is `other` itself or, with
+// `Complement`, what is left of it: other - gate. Inlined into each instruction set below.
+template <Activation A, bool Complement>
+INLINE void add_terms_of(float* out, const float* other, const float* gate, float scale) {
 #pragma omp simd
   for (int r = 0; r < kRows; ++r)
-    out[r] += scale * activate<A>(gate[r]) * (Split ? total[r] - gate[r] : total[r]);
+    out[r] += scale * activate<A>(gate[r]) * (Complement ? other[r] - gate[r] : other[r]);
 }
 
-template <bool Split>
-INLINE void add_terms_any(int activation, float* out, const float* total, const float* gate,
+template <bool Complement>
+INLINE void add_terms_any(int activation, float* out, const float* other, const float* gate,
                           float scale) {
-  if (activation == kSilu) add_terms_of<kSilu, Split>(out, total, gate, scale);
-  else if (activation == kGelu) add_terms_of<kGelu, Split>(out, total, gate, scale);
-  else add_terms_of<kRelu, Split>(out, total, gate, scale);
+  if (activation == kSilu) add_terms_of<kSilu, Complement>(out, other, gate, scale);
+  else if (activation == kGelu) add_terms_of<kGelu, Complement>(out, other, gate, scale);
+  else add_terms_of<kRelu, Complement>(out, other, gate, scale);
 }
 
-#define ADD_TERMS                                                                        \
-  static void add_terms(int activation, float* out, const float* total, const float* gate, \
-                        float scale) {                                                   \
-    add_terms_any<true>(activation, out, total, gate, scale);                            \
-  }                                                                                      \
+#define ADD_TERMS                                                                               \
+  static void add_terms(int activation, float* out, const float* total, const float* gate,     \
+                        float scale) {                                                         \
+    add_terms_any<true>(activation, out, total, gate, scale);                                  \
+  }                                                                                            \
   static void add_product(int activation, float* out, const float* value, const float* gate) { \
-    add_terms_any<false>(activation, out, value, gate, 1.0f);                            \
+    add_terms_any<false>(activation, out, value, gate, 1.0f);                                  \
   }
 
 struct Scalar {
   ADD_TERMS
+  static constexpr bool kRawX = false;  // whether it takes tokens in bf16 as they are
+  static constexpr int kSplit = 0;      // columns of a block whose bf16 it takes as even and odd
   template <int N, Layout L, typename T>
-  static void masked_row(const T* w, const T* x, const MaskRow& m, int64_t h, float* sums) {
+  static void masked_row(const T* w, const float* x, const MaskRow& m, int64_t h, float* sums) {
     for (int i = 0; i <= N; ++i) sums[i] = 0.0f;
     tail<N, L>(w, x, m, 0, h, sums);
   }
   template <typename T>
-  static void two_rows(const T* g, const T* v, const T* x, int64_t h, float* sums) {
+  static void two_rows(const T* g, const T* v, const float* x, int64_t h, float* sums) {
     sums[0] = sums[1] = 0.0f;
-    for (int64_t k = 0; k < h; ++k) {
-      sums[0] += to_float(g[k]) * to_float(x[k]);
-      sums[1] += to_float(v[k]) * to_float(x[k]);
-    }
+    plain_tail(g, v, x, 0, h, sums);
   }
 };
 
@@ -159,10 +169,17 @@ struct Scalar {
 ASSAY_TARGET_BEGIN("avx2,fma")
 struct Avx2 {
   ADD_TERMS
-  static inline __m256 load(const float* p) { return _mm256_loadu_ps(p); }
-  static inline __m256 load(const bf16* p) {
-    __m256i wide = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-    return _mm256_castsi256_ps(_mm256_slli_epi32(wide, 16));
+  static constexpr bool kRawX = false;
+  static constexpr int kSplit = 32;
+  struct Pair {
+    __m256 first, second;
+  };
+  // 16 weights: columns 0..7 and 8..15 of fp32, even and odd columns of bf16.
+  static inline Pair load(const float* p) { return {_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
+  static inline Pair load(const bf16* p) {
+    __m256i both = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    __m256i odd = _mm256_and_si256(both, _mm256_set1_epi32(int(0xffff0000)));
+    return {_mm256_castsi256_ps(_mm256_slli_epi32(both, 16)), _mm256_castsi256_ps(odd)};
   }
   static inline float sum(__m256 v) {
     __m128 s = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
@@ -171,59 +188,81 @@ struct Avx2 {
   }
   // blendv reads the sign of each lane only, so a shift brings the wanted bit there.
   template <int N, Layout L, typename T>
-  static void masked_row(const T* w, const T* x, const MaskRow& m, int64_t h, float* sums) {
+  static void masked_row(const T* w, const float* x, const MaskRow& m, int64_t h, float* sums) {
+    constexpr bool wide = sizeof(T) == 4;
+    constexpr int U = N <= 2 ? 2 : 1;
     const __m256 zero = _mm256_setzero_ps();
-    __m256 total = zero, gate[N];
-    for (int i = 0; i < N; ++i) gate[i] = zero;
+    const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    __m256 total[U], gate[N][U];
+    for (int u = 0; u < U; ++u) {
+      total[u] = zero;
+      for (int i = 0; i < N; ++i) gate[i][u] = zero;
+    }
     __m256i shifts[4];
-    for (int j = 0; j < 4; ++j)
-      shifts[j] = _mm256_sub_epi32(_mm256_set1_epi32(31 - 8 * j),
-                                   _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
-    int64_t k = 0;
-    for (; k + 32 <= h; k += 32) {
+    for (int q = 0; q < 4; ++q)
+      shifts[q] = _mm256_sub_epi32(_mm256_set1_epi32(31 - (wide ? 8 * q : q / 2 * 16 + q % 2)),
+                                   wide ? lane : _mm256_slli_epi32(lane, 1));
+    const int64_t end = h / 32 * 32;
+    for (int64_t k = 0; k < end; k += 32) {
       __m256i words[N];
       if (L == kPlanes)
         for (int i = 0; i < N; ++i) {
-          uint32_t word;
+          int32_t word;
           std::memcpy(&word, m.data + (m.first + i) * m.plane + (k >> 3), 4);
-          words[i] = _mm256_set1_epi32(int(word));
+          words[i] = _mm256_set1_epi32(word);
         }
-      for (int j = 0; j < 4; ++j) {
-        __m256 v = _mm256_mul_ps(load(w + k + 8 * j), load(x + k + 8 * j));
-        total = _mm256_add_ps(total, v);
-        __m256i lanes = _mm256_setzero_si256();
-        if (L == kBytes)
-          lanes = _mm256_cvtepu8_epi32(
-              _mm_loadl_epi64(reinterpret_cast<const __m128i*>(m.data + k + 8 * j)));
-        for (int i = 0; i < N; ++i) {
-          __m256i sign = L == kPlanes ? _mm256_sllv_epi32(words[i], shifts[j])
-                                      : _mm256_slli_epi32(lanes, 31 - m.first - i);
-          gate[i] =
-              _mm256_add_ps(gate[i], _mm256_blendv_ps(zero, v, _mm256_castsi256_ps(sign)));
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        const Pair wv = load(w + k + 16 * j);
+        const __m256 v[2] = {_mm256_mul_ps(wv.first, _mm256_loadu_ps(x + k + 16 * j)),
+                             _mm256_mul_ps(wv.second, _mm256_loadu_ps(x + k + 16 * j + 8))};
+        __m256i bytes[2];
+        if (L == kBytes) {
+          __m128i some = _mm_loadu_si128(reinterpret_cast<const __m128i*>(m.data + k + 16 * j));
+          bytes[0] = wide ? _mm256_cvtepu8_epi32(some) : _mm256_cvtepu16_epi32(some);
+          bytes[1] = wide ? _mm256_cvtepu8_epi32(_mm_srli_si128(some, 8))
+                          : _mm256_srli_epi32(bytes[0], 8);
+        }
+#pragma GCC unroll 2
+        for (int p = 0; p < 2; ++p) {
+          total[p * (U - 1)] = _mm256_add_ps(total[p * (U - 1)], v[p]);
+#pragma GCC unroll 8
+          for (int i = 0; i < N; ++i) {
+            __m256i sign = L == kPlanes ? _mm256_sllv_epi32(words[i], shifts[2 * j + p])
+                                        : _mm256_slli_epi32(bytes[p], 31 - m.first - i);
+            __m256& sum_i = gate[i][p * (U - 1)];
+            sum_i = _mm256_add_ps(sum_i, _mm256_blendv_ps(zero, v[p], _mm256_castsi256_ps(sign)));
+          }
         }
       }
     }
-    sums[0] = sum(total);
-    for (int i = 0; i < N; ++i) sums[1 + i] = sum(gate[i]);
-    tail<N, L>(w, x, m, k, h, sums);
+    for (int u = 1; u < U; ++u) {
+      total[0] = _mm256_add_ps(total[0], total[u]);
+      for (int i = 0; i < N; ++i) gate[i][0] = _mm256_add_ps(gate[i][0], gate[i][u]);
+    }
+    sums[0] = sum(total[0]);
+    for (int i = 0; i < N; ++i) sums[1 + i] = sum(gate[i][0]);
+    tail<N, L>(w, x, m, end, h, sums);
   }
   template <typename T>
-  static void two_rows(const T* g, const T* v, const T* x, int64_t h, float* sums) {
+  static void two_rows(const T* g, const T* v, const float* x, int64_t h, float* sums) {
     __m256 a[4], b[4];
     for (int j = 0; j < 4; ++j) a[j] = b[j] = _mm256_setzero_ps();
     int64_t k = 0;
     for (; k + 32 <= h; k += 32)
-      for (int j = 0; j < 4; ++j) {
-        __m256 xv = load(x + k + 8 * j);
-        a[j] = _mm256_fmadd_ps(load(g + k + 8 * j), xv, a[j]);
-        b[j] = _mm256_fmadd_ps(load(v + k + 8 * j), xv, b[j]);
+#pragma GCC unroll 2
+      for (int j = 0; j < 2; ++j) {
+        const Pair gv = load(g + k + 16 * j), vv = load(v + k + 16 * j);
+        const __m256 x0 = _mm256_loadu_ps(x + k + 16 * j);
+        const __m256 x1 = _mm256_loadu_ps(x + k + 16 * j + 8);
+        a[2 * j] = _mm256_fmadd_ps(gv.first, x0, a[2 * j]);
+        a[2 * j + 1] = _mm256_fmadd_ps(gv.second, x1, a[2 * j + 1]);
+        b[2 * j] = _mm256_fmadd_ps(vv.first, x0, b[2 * j]);
+        b[2 * j + 1] = _mm256_fmadd_ps(vv.second, x1, b[2 * j + 1]);
       }
     sums[0] = sum(_mm256_add_ps(_mm256_add_ps(a[0], a[1]), _mm256_add_ps(a[2], a[3])));
     sums[1] = sum(_mm256_add_ps(_mm256_add_ps(b[0], b[1]), _mm256_add_ps(b[2], b[3])));
-    for (; k < h; ++k) {
-      sums[0] += to_float(g[k]) * to_float(x[k]);
-      sums[1] += to_float(v[k]) * to_float(x[k]);
-    }
+    plain_tail(g, v, x, k, h, sums);
   }
 };
 ASSAY_TARGET_END
@@ -242,6 +281,8 @@ static inline uint64_t mask64(const MaskRow& m, int i, int64_t k, __m512i bytes)
 
 struct Avx512 {
   ADD_TERMS
+  static constexpr bool kRawX = false;
+  static constexpr int kSplit = 0;
   static inline __m512 load(const float* p) { return _mm512_loadu_ps(p); }
   static inline __m512 load(const bf16* p) {
     __m512i wide =
@@ -250,7 +291,7 @@ struct Avx512 {
   }
   // A mask register takes 16 bits of a plane as they are: one masked add a mask and 16 weights.
   template <int N, Layout L, typename T>
-  static void masked_row(const T* w, const T* x, const MaskRow& m, int64_t h, float* sums) {
+  static void masked_row(const T* w, const float* x, const MaskRow& m, int64_t h, float* sums) {
     constexpr int U = N == 1 ? 4 : N <= 4 ? 2 : 1;
     __m512 total[U], gate[N][U];
     for (int u = 0; u < U; ++u) {
@@ -282,7 +323,7 @@ struct Avx512 {
     tail<N, L>(w, x, m, k, h, sums);
   }
   template <typename T>
-  static void two_rows(const T* g, const T* v, const T* x, int64_t h, float* sums) {
+  static void two_rows(const T* g, const T* v, const float* x, int64_t h, float* sums) {
     __m512 a[4], b[4];
     for (int j = 0; j < 4; ++j) a[j] = b[j] = _mm512_setzero_ps();
     int64_t k = 0;
@@ -297,10 +338,7 @@ struct Avx512 {
         _mm512_add_ps(_mm512_add_ps(a[0], a[1]), _mm512_add_ps(a[2], a[3])));
     sums[1] = _mm512_reduce_add_ps(
         _mm512_add_ps(_mm512_add_ps(b[0], b[1]), _mm512_add_ps(b[2], b[3])));
-    for (; k < h; ++k) {
-      sums[0] += to_float(g[k]) * to_float(x[k]);
-      sums[1] += to_float(v[k]) * to_float(x[k]);
-    }
+    plain_tail(g, v, x, k, h, sums);
   }
 };
 ASSAY_TARGET_END
@@ -308,9 +346,20 @@ ASSAY_TARGET_END
 ASSAY_TARGET_BEGIN("avx512f,avx512bw,avx512vl,avx512dq,avx512bf16,avx2,fma")
 struct Avx512Bf16 {
   ADD_TERMS
+  static constexpr bool kRawX = true;
+  static constexpr int kSplit = 0;
   static inline __m512i load(const bf16* p) { return _mm512_loadu_si512(p); }
   static inline __m512 dot(__m512 sum, __m512i a, __m512i b) {
     return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b);
+  }
+  // The masks of 32 columns, straight from memory into a mask register.
+  template <Layout L>
+  static inline __mmask32 mask32(const MaskRow& m, int i, int64_t k) {
+    if (L == kPlanes)
+      return _load_mask32(reinterpret_cast<__mmask32*>(
+          const_cast<uint8_t*>(m.data + (m.first + i) * m.plane + (k >> 3))));
+    const __m256i bytes = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(m.data + k));
+    return _mm256_test_epi8_mask(bytes, _mm256_set1_epi8(char(1 << (m.first + i))));
   }
   // 32 bf16 weights a register: one masked move and one dot product a mask.
   template <int N, Layout L>
@@ -323,18 +372,15 @@ struct Avx512Bf16 {
     }
     int64_t k = 0;
     for (; k + 64 <= h; k += 64) {
-      __m512i bytes = _mm512_setzero_si512();
-      if (L == kBytes) bytes = _mm512_loadu_si512(m.data + k);
-      uint64_t bits[N];
-      for (int i = 0; i < N; ++i) bits[i] = mask64<L>(m, i, k, bytes);
 #pragma GCC unroll 2
       for (int j = 0; j < 2; ++j) {
-        __m512i wv = load(w + k + 32 * j), xv = load(x + k + 32 * j);
+        const __m512i wv = load(w + k + 32 * j), xv = load(x + k + 32 * j);
         total[j % U] = dot(total[j % U], wv, xv);
 #pragma GCC unroll 8
-        for (int i = 0; i < N; ++i)
-          gate[i][j % U] = dot(gate[i][j % U],
-                               _mm512_maskz_mov_epi16(__mmask32(bits[i] >> (32 * j)), wv), xv);
+        for (int i = 0; i < N; ++i) {
+          const __mmask32 mask = mask32<L>(m, i, k + 32 * j);
+          gate[i][j % U] = dot(gate[i][j % U], _mm512_maskz_mov_epi16(mask, wv), xv);
+        }
       }
     }
     for (int u = 1; u < U; ++u) {
@@ -360,10 +406,7 @@ struct Avx512Bf16 {
         _mm512_add_ps(_mm512_add_ps(a[0], a[1]), _mm512_add_ps(a[2], a[3])));
     sums[1] = _mm512_reduce_add_ps(
         _mm512_add_ps(_mm512_add_ps(b[0], b[1]), _mm512_add_ps(b[2], b[3])));
-    for (; k < h; ++k) {
-      sums[0] += to_float(g[k]) * to_float(x[k]);
-      sums[1] += to_float(v[k]) * to_float(x[k]);
-    }
+    plain_tail(g, v, x, k, h, sums);
   }
   static void two_rows(const float* g, const float* v, const float* x, int64_t h, float* sums) {
     Avx512::two_rows(g, v, x, h, sums);
@@ -383,14 +426,20 @@ using TwoRows = void (*)(const void* g, const void* v, const void* x, int64_t h,
 using AddTerms = void (*)(int, float*, const float*, const float*, float);
 using AddProduct = void (*)(int, float*, const float*, const float*);
 
+// Tokens are widened to fp32 once a call, unless the instruction set multiplies bf16 itself.
+template <typename I, typename T>
+using TokenOf = typename std::conditional<I::kRawX, T, float>::type;
+
 template <typename I, int N, Layout L, typename T>
 void masked_row(const void* w, const void* x, const MaskRow& m, int64_t h, float* sums) {
-  I::template masked_row<N, L>(static_cast<const T*>(w), static_cast<const T*>(x), m, h, sums);
+  using X = TokenOf<I, T>;
+  I::template masked_row<N, L>(static_cast<const T*>(w), static_cast<const X*>(x), m, h, sums);
 }
 
 template <typename I, typename T>
 void two_rows(const void* g, const void* v, const void* x, int64_t h, float* sums) {
-  I::two_rows(static_cast<const T*>(g), static_cast<const T*>(v), static_cast<const T*>(x), h,
+  using X = TokenOf<I, T>;
+  I::two_rows(static_cast<const T*>(g), static_cast<const T*>(v), static_cast<const X*>(x), h,
               sums);
 }
 
@@ -409,6 +458,8 @@ struct Kernels {
   TwoRows two_rows[2];
   AddTerms add_terms;
   AddProduct add_product;
+  bool raw_x;
+  int split;
 };
 
 template <typename I>
@@ -417,7 +468,9 @@ constexpr Kernels kernels_of() {
            {masked_row_for<I, kBytes, float>, masked_row_for<I, kBytes, bf16>}},
           {two_rows<I, float>, two_rows<I, bf16>},
           I::add_terms,
-          I::add_product};
+          I::add_product,
+          I::kRawX,
+          I::kSplit};
 }
 
 const Kernels& kernels(int isa) {
@@ -432,6 +485,28 @@ const Kernels& kernels(int isa) {
 #endif
   return scalar;
 }
+
+// Tokens as the kernels want them. Where bf16 weights are split into even and odd columns, each 16
+// columns of x are put in that order; those after the last whole block of `split` stay.
+struct Tokens {
+  std::vector<float> wide;
+  const char* data;
+  int64_t bytes;  // of one token
+  Tokens(const void* x, int64_t batch, int64_t h, int is_bf16, const Kernels& k)
+      : data(static_cast<const char*>(x)), bytes(h * (is_bf16 ? 2 : 4)) {
+    if (!is_bf16 || k.raw_x) return;
+    wide.resize(batch * h);
+    const bf16* from = static_cast<const bf16*>(x);
+    const int64_t ordered = k.split ? h / k.split * k.split : 0;
+    for (int64_t b = 0; b < batch; ++b)
+      for (int64_t c = 0; c < h; ++c) {
+        int64_t at = c < ordered ? c / 16 * 16 + c % 2 * 8 + c % 16 / 2 : c;
+        wide[b * h + at] = to_float(from[b * h + c]);
+      }
+    data = reinterpret_cast<const char*>(wide.data());
+    bytes = h * 4;
+  }
+};
 
 }  // namespace
 
@@ -454,6 +529,7 @@ void assay_mglu_decode(const void* x, const void* w, const uint8_t* masks, const
                        float* out, int64_t batch, int64_t d, int64_t h, int n, int layout,
                        int is_bf16, int activation, int isa, int threads) {
   const Kernels& k = kernels(isa);
+  const Tokens tokens(x, batch, h, is_bf16, k);
   const int64_t size = is_bf16 ? 2 : 4;
   const int64_t row_bytes = layout == kPlanes ? (h + 7) / 8 : h;
   const int64_t chunks = (d + kRows - 1) / kRows;
@@ -461,7 +537,7 @@ void assay_mglu_decode(const void* x, const void* w, const uint8_t* masks, const
   for (int64_t job = 0; job < chunks * batch; ++job) {
     const int64_t first_row = job / batch * kRows, b = job % batch;
     const int rows = int(std::min<int64_t>(kRows, d - first_row));
-    const char* xb = static_cast<const char*>(x) + b * h * size;
+    const char* xb = tokens.data + b * tokens.bytes;
     float hidden[kRows] = {}, streams[1 + kMaxMasks][kRows] = {};
     for (int first = 0; first < n; first += kMaxMasks) {
       const int count = std::min(kMaxMasks, n - first);
@@ -484,13 +560,14 @@ void assay_mglu_decode(const void* x, const void* w, const uint8_t* masks, const
 void assay_glu_decode(const void* x, const void* w, float* out, int64_t batch, int64_t d,
                       int64_t h, int is_bf16, int activation, int isa, int threads) {
   const Kernels& k = kernels(isa);
+  const Tokens tokens(x, batch, h, is_bf16, k);
   const int64_t size = is_bf16 ? 2 : 4;
   const int64_t chunks = (d + kRows - 1) / kRows;
 #pragma omp parallel for schedule(dynamic) num_threads(threads)
   for (int64_t job = 0; job < chunks * batch; ++job) {
     const int64_t first_row = job / batch * kRows, b = job % batch;
     const int rows = int(std::min<int64_t>(kRows, d - first_row));
-    const char* xb = static_cast<const char*>(x) + b * h * size;
+    const char* xb = tokens.data + b * tokens.bytes;
     const char* gates = static_cast<const char*>(w) + first_row * h * size;
     float hidden[kRows] = {}, gate[kRows] = {}, value[kRows] = {};
     for (int r = 0; r < rows; ++r) {
