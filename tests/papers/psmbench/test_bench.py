@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import shutil
 
 import pytest
 
+from assay import registry
 from assay.papers.psmbench import PsmBench, PSMScorer
 from assay.papers.psmbench.claims import MODELS, PROTOCOLS
 from assay.papers.psmbench.reference import score_states, score_transitions
@@ -182,3 +184,15 @@ def test_the_published_outputs_score_as_measured_before(bench, embedder):
     assert apart["matched_transitions"].sum() == pytest.approx(670, abs=1)
     assert board["matched_states"].sum() == pytest.approx(647, abs=1)
     assert board["matched_transitions"].sum() == pytest.approx(663, abs=1)
+
+
+def test_the_list_of_files_to_fetch_fits_the_data(bench):
+    sources = {source.name: source.files for source in registry.paper("psmbench").data}
+    assert {name: len(files) for name, files in sources.items()} == {
+        "ground_truth": 14,
+        "model_outputs": 126,
+        "segments": 15,
+    }
+    for files in sources.values():
+        for path, (_, sha256) in files.items():
+            assert hashlib.sha256((bench.root / path).read_bytes()).hexdigest() == sha256, path

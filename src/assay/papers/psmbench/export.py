@@ -66,7 +66,8 @@ def to_scxml(machine: ProtocolStateMachine) -> str:
         if t.action:
             ElementTree.SubElement(edge, f"{{{_SCXML}}}log", label=t.action)
     ElementTree.indent(root)
-    return ElementTree.tostring(root, encoding="unicode", xml_declaration=True) + "\n"
+    text = ElementTree.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 
 def _identifiers(states: list[str]) -> dict[str, str]:

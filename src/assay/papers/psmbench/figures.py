@@ -49,33 +49,34 @@ def _leaderboard(results: Results) -> Figure | None:
 
         figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
         for index, r in enumerate(found):
+            other = strict.get(r.params["model"])
             for offset, kind, colour in ((0.2, "state", "C0"), (-0.2, "transition", "C1")):
-                value = r.metrics[f"{kind}_f1"]
-                axes.barh(
-                    index + offset,
-                    value,
-                    0.36,
-                    color=colour,
-                    label=f"{kind}s" if index == 0 else None,
-                )
-                axes.text(value + 0.012, index + offset, f"{value:.3f}", va="center", fontsize=8)
-                if other := strict.get(r.params["model"]):
-                    axes.plot(
-                        other.metrics[f"{kind}_f1"],
-                        index + offset,
-                        "D",
-                        color="C2",
-                        markersize=4,
-                        label="strict metric" if index == 0 and kind == "state" else None,
-                    )
+                value = right = r.metrics[f"{kind}_f1"]
+                y = index + offset
+                axes.barh(y, value, 0.36, color=colour, label=f"{kind}s" if not index else None)
+                if other:
+                    repaired = other.metrics[f"{kind}_f1"]
+                    right = max(right, repaired)
+                    label = "strict metric" if not index and kind == "state" else None
+                    axes.plot(repaired, y, "D", color="C2", markersize=4, label=label)
+                axes.text(right + 0.015, y, f"{value:.3f}", va="center", fontsize=8)
         axes.set_yticks(range(len(found)), [_name(r.params["model"]) for r in found])
         axes.set_xlabel("F1, counts added over 14 protocols")
         axes.set_xlim(0, 1)
         axes.axvline(0.82, linestyle=":", color="C0", linewidth=1)
         axes.axvline(0.38, linestyle=":", color="C1", linewidth=1)
-        top = len(found) - 0.45
+        top = len(found) - 0.1
+        axes.set_ylim(-0.6, len(found) + 0.3)
         for value in (0.82, 0.38):
-            axes.text(value, top, f"paper: {value}", fontsize=8, ha="center", va="bottom")
+            axes.text(
+                value,
+                top,
+                f"paper: {value}",
+                fontsize=8,
+                ha="center",
+                va="center",
+                backgroundcolor=axes.get_facecolor(),
+            )
         axes.legend(loc="lower right")
         return figure
 
