@@ -101,4 +101,4 @@ def test_learning_rate_warms_up_and_ends_at_a_tenth():
 def test_rise_is_the_climb_above_the_minimum_so_far():
     assert lm.rise([3.0, 2.0, 1.0, 4.0, 2.0], window=1) == 3.0
     assert lm.rise([3.0, 2.0, 1.0]) == 0.0
-    assert lm.rise([1.0, math.nan]) == math.inf
+    assert lm.rise([1.0, math.nan]) == lm.DIVERGED

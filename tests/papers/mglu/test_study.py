@@ -27,13 +27,15 @@ def made_up(trial):
         arms = {"torch": 90, "glu": 100, "mglu1": 120, "mglu2": 115, "mglu4": 110, "mglu8": 80}
         arms |= {"mglu4_bytes": 105, "mglu8_bytes": 81, "best_glu": 100}
         rates = {f"{k}_per_s": v * (1 + 0.001 * trial.seed) for k, v in arms.items()}
-        return {**rates, **{f"{k}_gb_s": v / 5 for k, v in arms.items()}, "copy_gb_s": 30}
+        return {**rates, **{f"{k}_gb_s": v / 5 for k, v in arms.items()}, "copy_gb_s": 30, "isa": 3}
     if what == "naive":
         return {"mglu_per_s": 1000, "naive_per_s": 20, "premasked_per_s": 200}
     if what == "step":
         return {
             f"{k}_s": s for k, s in {"swiglu": 1, "mglu1": 1.2, "mglu2": 1.4, "mglu4": 2}.items()
         }
+    if what == "spike":
+        return {"rise": 0.1 + 0.3 * (trial.params["kind"] == "mglu") + 0.001 * trial.seed}
     masks = trial.params["n_masks"] * (0.9 if trial.params["masks"] == "learned" else 0.5)
     return {"held_out_nll": 1.6 - 0.02 * masks + 0.01 * trial.seed}
 
@@ -60,6 +62,7 @@ def test_claims_are_decided_by_the_trials_that_name_them(results):
     assert verdict("C6-shared-gelu", results).outcome is Outcome.INCONCLUSIVE
     assert verdict("C7-n2", results).outcome is Outcome.SUPPORTED
     assert verdict("C8", results).outcome is Outcome.SUPPORTED
+    assert verdict("C9", results).outcome is Outcome.NOT_REPRODUCED
 
 
 def test_a_busy_machine_leaves_speed_undecided(results):

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from assay.papers.mglu.instructions import ISAS
 from assay.papers.mglu.study import TUNING, TUNING_RATES, arm_name
 from assay.study import Figure, Param, Result, Results, Table
 
@@ -187,11 +188,18 @@ def _decode_rows(decode: Results) -> tuple[tuple[Any, ...], ...]:
     for (size, bits, isa), every in _groups(decode, "size", "bits", "isa").items():
         found = [r for r in every if _quiet(r)]
         if not found:
-            rows.append((size, bits, isa, *("machine busy" for _ in _ARMS), ""))
+            if any(r.metrics for r in every):
+                rows.append((size, bits, isa, *("machine busy" for _ in _ARMS), ""))
             continue
         ratios = (f"{_geometric(_ratios(found, arm)):.2f}" for arm in _ARMS)
-        rows.append((size, bits, isa, *ratios, f"{1e3 / _mean(found, 'glu_per_s'):.2f}"))
+        used = _instructions(found[0])
+        rows.append((size, bits, used, *ratios, f"{1e3 / _mean(found, 'glu_per_s'):.2f}"))
     return tuple(rows)
+
+
+def _instructions(result: Result) -> str:
+    code = int(result.metrics.get("isa", -1))
+    return ISAS[code] if code >= 0 else "not C++"
 
 
 def _naive_rows(naive: Results) -> tuple[tuple[Any, ...], ...]:

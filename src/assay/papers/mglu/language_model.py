@@ -22,6 +22,9 @@ from assay.papers.mglu.layer import MGLU
 HELD_OUT = 0.1
 """Share of the text, at its end, that models are evaluated on and never trained on."""
 
+DIVERGED = 10.0
+"""Nats that count as the rise of a run whose loss is no longer a number."""
+
 _WARM_UP = 0.05
 _FINAL_LR = 0.1
 
@@ -249,10 +252,10 @@ def train(
 def rise(losses: list[float], window: int = 10) -> float:
     """How far the running mean of the loss climbed above its own minimum so far, in nats.
 
-    Infinite where the loss is no longer finite.
+    `DIVERGED` where a loss is no longer finite.
     """
     if not all(map(math.isfinite, losses)):
-        return math.inf
+        return DIVERGED
     smooth = [fmean(losses[max(0, i - window + 1) : i + 1]) for i in range(len(losses))]
     lowest, climbed = math.inf, 0.0
     for value in smooth:

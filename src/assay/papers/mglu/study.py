@@ -60,10 +60,12 @@ TUNING: Mapping[tuple[Param, ...], tuple[float, ...]] = {
 no trial uses; as `assay mglu tune` found them on Python 3.11."""
 
 _GPU_RATE = 1e-3
+_HIGH_RATE = 3e-2
+_SPIKE_STEPS = 200
 
 
 class MGLUStudy(Study):
-    """Claims of the paper, with trials of four sorts told apart by the parameter `what`."""
+    """Claims of the paper, with trials of five sorts told apart by the parameter `what`."""
 
     version = 1
     claims = CLAIMS
@@ -81,10 +83,12 @@ class MGLUStudy(Study):
             yield from _naive_trials("2048x8192", seeds or range(5), cost=12.0)
             yield from _step_trials(scale, seeds or range(5))
             yield from _lm_trials(scale, _every_arm(), seeds or range(5))
+            yield from _spike_trials(scale, seeds or range(5))
         elif scale is Scale.GPU:
             yield from _decode_trials(_SIZES, seeds or range(5), cost=5.0, gpus=1)
             yield from _step_trials(scale, seeds or range(3))
             yield from _lm_trials(scale, _every_arm(), seeds or range(3))
+            yield from _spike_trials(scale, seeds or range(3))
 
     def tuning(self) -> Iterator[Trial]:
         """The trials behind `TUNING`; they belong to no scale and decide no claim."""
@@ -93,7 +97,14 @@ class MGLUStudy(Study):
                 yield Trial({**arm, "lr": rate, "steps": TUNING_STEPS}, seed=TUNING_SEED)
 
     def run(self, trial: Trial, context: Context) -> Mapping[str, float]:
-        runners = {"bytes": _bytes, "decode": _decode, "naive": _naive, "step": _step, "lm": _lm}
+        runners = {
+            "bytes": _bytes,
+            "decode": _decode,
+            "naive": _naive,
+            "step": _step,
+            "lm": _lm,
+            "spike": _lm,
+        }
         return runners[str(trial.params["what"])](trial.params, context)
 
     def figures(self, results: Results) -> Iterable[Figure]:
@@ -201,6 +212,20 @@ def _lm_trials(
             )
 
 
+def _spike_trials(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
+    on_gpu = scale is Scale.GPU
+    for arm in (SWIGLU, learned(4)):
+        for seed in seeds:
+            yield Trial(
+                {**arm, "what": "spike", "lr": _HIGH_RATE, "steps": _SPIKE_STEPS},
+                seed,
+                claims=("C9",),
+                cost=_lm_cost(scale, arm) * _SPIKE_STEPS / _STEPS[scale],
+                gpus=int(on_gpu),
+                needs=(Need.gpu(),) * on_gpu,
+            )
+
+
 def _claims_of(arm: Mapping[str, Param]) -> Iterator[str]:
     """The ids of the claims whose tests read the trials of an arm."""
     for claim in CLAIMS:
@@ -232,8 +257,11 @@ def _bytes(params: Mapping[str, Param], context: Context) -> dict[str, float]:
 
 
 def _decode(params: Mapping[str, Param], context: Context) -> dict[str, float]:
+    from assay.papers.mglu.kernels import native
     from assay.papers.mglu.timing import decode
 
+    if params["isa"] != "best" and params["isa"] not in native.isas():
+        return {}  # this CPU, or an installation without a compiler, has nothing to measure
     half = "fp16" if context.device == "cuda" else "bf16"
     return decode(
         *_shape(params),

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from assay.papers.mglu.checks import one_of
 from assay.papers.mglu.cost import decode_cost
-from assay.papers.mglu.kernels import choose_backend, glu_hidden, mglu_hidden, native
+from assay.papers.mglu.instructions import ISAS
+from assay.papers.mglu.kernels import glu_hidden, mglu_hidden, native
 from assay.papers.mglu.packing import mask_shape
 from assay.papers.mglu.reference import mglu_terms
 
@@ -124,10 +125,12 @@ def decode(
     Returns:
         For each arm "<arm>_per_s", tokens a second, and "<arm>_gb_s", weight bytes read over
         time in GB/s; "best_glu_per_s", the faster of the two baselines; "copy_gb_s", what a plain
-        sum over as much memory reads; "spread", "foreign" and "rounds" of `interleave`.
+        sum over as much memory reads; "isa", the code of the instruction set used (-1 for none of
+        them, as on a GPU); and "spread", "foreign", "rounds" of `interleave`.
 
     Raises:
         ValueError: an unknown dtype or cache, or an instruction set this CPU lacks.
+        RuntimeError: an instruction set is named and there are no C++ kernels.
     """
     one_of("dtype", dtype, tuple(DTYPES))
     one_of("cache", cache, ("cold", "warm"))
@@ -150,9 +153,11 @@ def decode(
         read[name] = weight.nbytes + bits.nbytes
     with _isa(isa):
         times = _cuda(arms, cache) if device == "cuda" else _cpu(arms, cache, repeats)
+        used = ISAS.index(native.best_isa()) if native.library() and device == "cpu" else -1
     metrics: dict[str, float] = {
         k: times[k] for k in ("spread", "foreign", "rounds", "copy_gb_s") if k in times
     }
+    metrics["isa"] = float(used)
     for name, size in read.items():
         metrics[f"{name}_per_s"] = 1 / times[f"{name}_s"]
         metrics[f"{name}_gb_s"] = size / times[f"{name}_s"] / 1e9
@@ -265,8 +270,7 @@ def _isa(isa: str) -> Iterator[None]:
     before = os.environ.get("ASSAY_MGLU_ISA")
     os.environ["ASSAY_MGLU_ISA"] = isa
     try:
-        if choose_backend("auto", "cpu", torch.float32) == "native":
-            native.best_isa()
+        native.best_isa()
         yield
     finally:
         if before is None:

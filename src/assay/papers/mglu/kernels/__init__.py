@@ -139,7 +139,7 @@ def _cpu_backend(dtype: torch.dtype) -> str:
         return _fall_back("torch", f"no CPU kernel for {dtype}")
     if native.library() is not None:
         return "native"
-    if dtype == torch.float32 and importlib.util.find_spec("numba") is not None:
+    if importlib.util.find_spec("numba") is not None:
         return _fall_back("numba", native.reason())
     return _fall_back("torch", native.reason())
 

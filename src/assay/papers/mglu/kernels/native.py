@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from assay.papers.mglu.activation import CODES
+from assay.papers.mglu.instructions import ISAS
 from assay.papers.mglu.packing import LAYOUTS
 from assay.toolkits.data import cache_dir
 
 DTYPES = (torch.float32, torch.bfloat16)
-ISAS = ("scalar", "avx2", "avx512", "avx512_bf16")
 _SOURCE = Path(__file__).with_name("decode.cpp")
 _FLAGS = ("-O3", "-fopenmp", "-fno-math-errno", "-fno-trapping-math")
 
@@ -60,6 +60,12 @@ def reason() -> str:
     return _failure
 
 
+def isas() -> tuple[str, ...]:
+    """The instruction sets that this CPU has; none where there is no library."""
+    loaded = library()
+    return () if loaded is None else ISAS[: loaded.assay_best_isa() + 1]
+
+
 def best_isa() -> str:
     """The instruction set the kernels use: the best of this CPU, or what ASSAY_MGLU_ISA names.
 
@@ -67,15 +73,12 @@ def best_isa() -> str:
         RuntimeError: there is no library.
         ValueError: ASSAY_MGLU_ISA names none, or one that this CPU lacks.
     """
-    loaded = _loaded()
-    best = loaded.assay_best_isa()
+    _loaded()
     wanted = os.environ.get("ASSAY_MGLU_ISA", "")
     if not wanted:
-        return ISAS[best]
-    if wanted not in ISAS[: best + 1]:
-        raise ValueError(
-            f"ASSAY_MGLU_ISA: got {wanted!r}, wants one of {', '.join(ISAS[: best + 1])} here"
-        )
+        return isas()[-1]
+    if wanted not in isas():
+        raise ValueError(f"ASSAY_MGLU_ISA: got {wanted!r}, wants one of {', '.join(isas())} here")
     return wanted
 
 
