@@ -192,7 +192,7 @@ def test_exact_threshold_is_strict():
 
 def test_bootstrap_interval_is_the_same_each_time_and_covers_the_mean():
     results = arms(np.random.default_rng(1).normal(1, 1, 20).tolist(), [0.0] * 20)
-    test = Compare(OURS, BASE, ">", 0.0, interval="bootstrap")
+    test = Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=20)
     first, second = verdict(test, results), verdict(test, results)
     assert first == second
     assert first.low < first.effect < first.high
@@ -244,6 +244,44 @@ def test_single_group_slope_has_scipys_regression_interval():
     assert (v.low, v.high) == pytest.approx((fit.slope - half, fit.slope + half))
 
 
+def spearman(y, **options):
+    results = [result({"x": i}, 0, {"y": value}) for i, value in enumerate(y)]
+    trend = Trend("x", Sample("y"), method="spearman", group=(), min_groups=1, **options)
+    return verdict(trend, results)
+
+
+def test_single_group_rank_correlation_has_the_interval_of_bonett_and_wright():
+    y = [1, 0, 2, 4, 3, 5, 7, 6, 9, 8]
+    rho = stats.spearmanr(range(10), y).statistic
+    half = stats.norm.ppf(0.975) * math.sqrt((1 + rho**2 / 2) / 7)
+    v = spearman(y, low=0)
+    assert v.effect == pytest.approx(rho)
+    assert (v.low, v.high) == pytest.approx(
+        (math.tanh(math.atanh(rho) - half), math.tanh(math.atanh(rho) + half))
+    )
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_few_points_in_perfect_order_are_no_proof(sign):
+    def ordered(n, least):
+        margin = {"low": least} if sign > 0 else {"high": -least}
+        return spearman([sign * i for i in range(n)], **margin).outcome
+
+    # By chance 1 of 12 orders of four points is perfect one way or the other, of five 1 of 60.
+    assert ordered(4, 0.0) is Outcome.INCONCLUSIVE
+    assert ordered(5, 0.0) is Outcome.SUPPORTED
+    assert ordered(5, 0.9) is Outcome.INCONCLUSIVE
+    assert ordered(11, 0.95) is Outcome.SUPPORTED
+
+
+def test_pairs_by_a_parameter_that_trials_lack_are_inconclusive():
+    v = verdict(
+        Compare(OURS, BASE, ">", 0.0, pair=("sede",), interval="exact", min_trials=1),
+        arms([3.0, 3.1], [1.0, 1.1]),
+    )
+    assert (v.outcome, v.reason) == (Outcome.INCONCLUSIVE, "no sede in arm=ours, seed 0")
+
+
 def test_holds_names_the_worst_trial():
     results = [result({"case": i}, 0, {"error": 10.0**-i}) for i in range(1, 5)]
     v = verdict(Holds(Sample("error"), at_most=0.05), results)
@@ -263,6 +301,8 @@ def test_holds_names_the_worst_trial():
         lambda: Compare(OURS, BASE, ">", 0.0, min_trials=1),
         lambda: Compare(OURS, BASE, ">", 0.0, pair=(), interval="exact"),
         lambda: Threshold(OURS, ">", 1.0, interval="wald"),
+        lambda: Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=5),
+        lambda: Threshold(OURS, ">", 0.0, interval="bootstrap"),
         lambda: Trend("n", OURS),
         lambda: Trend("n", OURS, low=2, high=1),
         lambda: Holds(OURS),
@@ -285,6 +325,7 @@ def test_declarations_that_could_not_fail_or_make_no_sense_are_refused(build):
 
 floats = st.floats(-100, 100).map(lambda x: round(x, 3))
 pairs = st.lists(st.tuples(floats, floats), min_size=3, max_size=12)
+six_pairs = st.lists(st.tuples(floats, floats), min_size=6, max_size=12)
 intervals = st.sampled_from(["t", "bootstrap", "exact"])
 FLIPPED = {Outcome.SUPPORTED: Outcome.CONTRADICTED, Outcome.CONTRADICTED: Outcome.SUPPORTED}
 
@@ -299,21 +340,21 @@ def test_swapping_the_arms_flips_the_verdict(values, paired):
     assert after.effect == pytest.approx(-before.effect)
 
 
-@given(pairs)
+@given(six_pairs)
 @settings(max_examples=40, deadline=None)
 def test_swapping_the_arms_never_leaves_a_bootstrap_verdict(values):
     a, b = [x for x, _ in values], [y for _, y in values]
-    test = Compare(OURS, BASE, ">", 0.0, interval="bootstrap")
+    test = Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=6)
     before, after = verdict(test, arms(a, b)).outcome, verdict(test, arms(b, a)).outcome
     # resampling is not mirror symmetric to the last digit, so one side may be undecided
     assert after is FLIPPED.get(before, before) or Outcome.INCONCLUSIVE in (before, after)
 
 
-@given(pairs, st.floats(0.001, 50), intervals)
+@given(six_pairs, st.floats(0.001, 50), intervals)
 @settings(max_examples=60, deadline=None)
 def test_a_larger_effect_never_hurts(values, shift, interval):
     a, b = [x for x, _ in values], [y for _, y in values]
-    test = Compare(OURS, BASE, ">", 0.0, interval=interval)
+    test = Compare(OURS, BASE, ">", 0.0, interval=interval, min_trials=6)
     order = [Outcome.CONTRADICTED, Outcome.INCONCLUSIVE, Outcome.SUPPORTED]
     before, after = verdict(test, arms(a, b)), verdict(test, arms([x + shift for x in a], b))
     assert order.index(after.outcome) >= order.index(before.outcome)
@@ -329,13 +370,13 @@ def test_a_constant_effect_far_beyond_the_margin_decides(values):
     assert verdict(test, arms([y - 2 for y in b], b)).outcome is Outcome.CONTRADICTED
 
 
-@given(st.lists(floats, min_size=0, max_size=4), intervals)
+@given(st.lists(floats, min_size=0, max_size=5), intervals)
 @settings(max_examples=60, deadline=None)
 def test_too_few_trials_are_never_decided(values, interval):
     tests = [
-        Compare(OURS, BASE, ">", -1e6, interval=interval, min_trials=5),
-        Threshold(OURS, ">", -1e6, interval=interval, min_trials=5),
-        Holds(OURS, at_least=-1e6, min_trials=5),
+        Compare(OURS, BASE, ">", -1e6, interval=interval, min_trials=6),
+        Threshold(OURS, ">", -1e6, interval=interval, min_trials=6),
+        Holds(OURS, at_least=-1e6, min_trials=6),
         Trend("seed", OURS, low=-1e6, group=("arm",), min_groups=2),
     ]
     for test in tests:

@@ -200,11 +200,13 @@ def _paired(
     baseline: list[tuple[Result, float]],
     scaled: Callable[[float], float],
 ) -> list[float]:
-    def halves(side: list[tuple[Result, float]]) -> dict[tuple[Param | None, ...], float]:
-        found: dict[tuple[Param | None, ...], list[float]] = {}
-        for result, value in side:
-            found.setdefault(tuple(result.value(p) for p in test.pair), []).append(scaled(value))
-        return {pair: statistics.fmean(values) for pair, values in found.items()}
+    def halves(side: list[tuple[Result, float]]) -> dict[tuple[Param, ...], float]:
+        values = {id(result): scaled(value) for result, value in side}
+        pairs = _group([result for result, _ in side], test.pair)
+        return {
+            pair: statistics.fmean(values[id(result)] for result in members)
+            for pair, members in pairs.items()
+        }
 
     left, right = halves(ours), halves(baseline)
     if lonely := left.keys() ^ right.keys():
@@ -357,12 +359,15 @@ def _coefficient(method: str, xy: Sequence[tuple[float, float]]) -> tuple[float,
     rho = float(stats.spearmanr(x, y).statistic)
     if len(xy) < 4:
         return rho, math.nan, math.nan
-    # Bonett and Wright (2000): Fisher's z with variance (1 + rho^2 / 2) / (n - 3)
-    rho_in = min(max(rho, -1 + 1e-12), 1 - 1e-12)
+    # Bonett and Wright (2000): Fisher's z with variance (1 + rho^2 / 2) / (n - 3). It has no width
+    # at +-1, where few points lie by chance: half the step to the next order of n points is left.
+    most = 1 - 6 / (len(xy) ** 3 - len(xy))
+    rho_in = min(max(rho, -most), most)
     half = float(stats.norm.ppf((1 + CONFIDENCE) / 2)) * math.sqrt(
         (1 + rho_in**2 / 2) / (len(xy) - 3)
     )
-    return rho, math.tanh(math.atanh(rho_in) - half), math.tanh(math.atanh(rho_in) + half)
+    low, high = math.tanh(math.atanh(rho_in) - half), math.tanh(math.atanh(rho_in) + half)
+    return rho, min(low, rho), max(high, rho)
 
 
 # Reading the measurements

@@ -4,8 +4,9 @@ Each asks for an effect past a margin. `op` names the side: with ">" the claim i
 whole 95 % interval of the effect lies above the margin, and refuted when it lies wholly below.
 
 `each` names parameters: the test is then applied to every combination of their values apart, and
-all of them must pass (the claim is supported if every group is, refuted if one group is). No
-correction for the number of groups is needed then: requiring all of them is the stricter test.
+all of them must pass (the claim is supported if every group is, refuted if one group is). Support
+needs no correction for the number of groups, as requiring all of them is the stricter test. A
+refutation gets none either: among many groups it may rest on a single one, which the reason names.
 """
 
 from __future__ import annotations
@@ -20,6 +21,10 @@ from assay.study.vocabulary import Param
 
 Op: TypeAlias = Literal[">", "<"]
 Interval: TypeAlias = Literal["t", "bootstrap", "proportion", "exact"]
+
+_LEAST_TRIALS = {"exact": 1, "bootstrap": 6}
+"""A bootstrap never leaves the range of its sample. Fewer than six values agree in sign by chance
+more often than a 95 % interval allows (2 / 2^5 = 6 %), and it would take that for a finding."""
 
 _NO_PARAMS: Mapping[str, Param] = MappingProxyType({})
 
@@ -66,7 +71,8 @@ class Compare:
         pair: what the two halves of a pair share.
         interval: "t", "bootstrap" (BCa over pairs, 10,000 draws), or "exact" for measurements
             without any random part: then the effect of every pair must lie past the margin.
-        min_trials: least number of pairs (or of trials in each arm) for a decision.
+        min_trials: least number of pairs (or of trials in each arm) for a decision; at least 2,
+            with a bootstrap 6, with "exact" 1.
         each: parameters within whose values the test is applied apart.
     """
 
@@ -89,7 +95,7 @@ class Compare:
             raise ValueError(f"margin: got {self.margin}, wants a ratio > 0")
         if self.interval == "exact" and not self.pair:
             raise ValueError("interval: 'exact' compares pairs, and pair is empty")
-        _at_least("min_trials", self.min_trials, 1 if self.interval == "exact" else 2)
+        _at_least("min_trials", self.min_trials, _LEAST_TRIALS.get(self.interval, 2))
 
 
 @dataclass(frozen=True)
@@ -102,7 +108,8 @@ class Threshold:
         interval: "t" or "bootstrap" over trials, "proportion" (Clopper-Pearson, for a metric
             that is 0 or 1), or "exact" for measurements without any random part: then every
             one of them must lie on the asked side (a value equal to the threshold does not).
-        min_trials: least number of trials for a decision.
+        min_trials: least number of trials for a decision; at least 2, with a bootstrap 6, with
+            "exact" 1.
         each: parameters within whose values the test is applied apart.
     """
 
@@ -117,7 +124,7 @@ class Threshold:
         _check("op", self.op, (">", "<"))
         _check("interval", self.interval, ("t", "bootstrap", "proportion", "exact"))
         _finite("value", self.value)
-        _at_least("min_trials", self.min_trials, 1 if self.interval == "exact" else 2)
+        _at_least("min_trials", self.min_trials, _LEAST_TRIALS.get(self.interval, 2))
 
 
 @dataclass(frozen=True)
@@ -127,7 +134,8 @@ class Trend:
     Within each group of equal `group` values one coefficient is computed from the group's
     (x, y) points: the least-squares slope, or Spearman's rank correlation. Over the groups it is
     averaged with a t interval; with a single group a slope gets its regression interval and a
-    rank correlation the Fisher interval (Bonett-Wright).
+    rank correlation the Fisher interval (Bonett-Wright). The latter takes a perfect order for half
+    a step less than 1, so that four points alone never decide.
 
     Args:
         x: the parameter (or "seed").
