@@ -202,7 +202,9 @@ class PSMScorer:
             gold.transitions,
             [(j, i, float(alike[i, j])) for i, j in state_pairs],
             [(i, j, float(label[i, j])) for i, j in edge_pairs],
-            state_digits=3,  # the published script rounds here, and only here
+            # The published script computes F1 of states from rounded figures; of transitions it
+            # rounds for printing only.
+            state_digits=3,
         )
 
     def _strict(self, pred: ProtocolStateMachine, gold: ProtocolStateMachine) -> PSMScore:
