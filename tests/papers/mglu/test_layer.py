@@ -7,8 +7,10 @@ import math
 import pytest
 import torch
 import torch.nn.functional as F
+from torch.overrides import TorchFunctionMode
 
 from assay.papers.mglu import MGLU, MaskedLinear, SwiMGLU
+from assay.papers.mglu.layer import route
 from assay.papers.mglu.reference import mglu_terms, straight_through
 
 
@@ -162,6 +164,19 @@ def test_routing_weighs_the_largest_logits_by_their_softmax(top_k):
     assert block.router.weight.grad is not None
 
 
+def test_routing_takes_a_softmax_in_another_dtype():
+    class AutocastOfGPUs(TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            out = func(*args, **(kwargs or {}))
+            return out.float() if func is torch.Tensor.softmax else out
+
+    logits = torch.tensor([[2.0, 1.0, 0.0]], dtype=torch.bfloat16)
+    with AutocastOfGPUs():
+        weights = route(logits, 2)
+    assert weights.dtype == torch.bfloat16
+    assert torch.equal(weights, route(logits, 2))
+
+
 def test_logits_stay_in_fp32_under_half_weights():
     block = SwiMGLU(8, 4, 2, dtype=torch.bfloat16)
     assert block.weight.dtype == torch.bfloat16
@@ -175,6 +190,9 @@ def test_logits_stay_in_fp32_under_half_weights():
     out.float().sum().backward()
     assert out.dtype == torch.bfloat16
     assert converted.mask_logits.grad.dtype == torch.float32
+    converted.to(torch.bfloat16)
+    assert converted.mask_logits.grad.dtype == torch.float32
+    torch.optim.AdamW(converted.parameters()).step()
 
 
 def test_state_dict_names():

@@ -44,6 +44,13 @@ def test_an_uneven_machine_gives_no_times(monkeypatch):
     assert slow["rounds"] == 2
 
 
+def test_three_repeats_show_an_uneven_machine_too(monkeypatch):
+    monkeypatch.setattr(timing, "MAX_FOREIGN", 2.0)
+    naps = iter([0, 0, 0.001, 0.02, 0.02])
+    found = timing.interleave({"a": lambda: time.sleep(next(naps))}, 3, rounds=1)
+    assert math.isnan(found["a_s"])
+
+
 def _one_fast_call():
     calls = iter(range(10**6))
     return lambda: time.sleep(0.0005 if next(calls) % 10 == 2 else 0.01)

@@ -103,6 +103,8 @@ class MaskedWeight(nn.Module):
         moved = self.mask_logits.data
         if moved.is_floating_point() and torch.finfo(moved.dtype).bits < 32:
             self.mask_logits.data = logits.to(moved.device)
+            if (grad := self.mask_logits.grad) is not None:
+                self.mask_logits.grad = grad.to(logits.dtype)
         return self
 
 
@@ -313,5 +315,6 @@ def route(logits: Tensor, top_k: int) -> Tensor:
         ``(n, ..., 1)``.
     """
     kept, index = logits.topk(top_k, dim=-1)
-    weights = torch.zeros_like(logits).scatter(-1, index, kept.softmax(-1))
+    shares = kept.softmax(-1).to(logits.dtype)  # autocast on a GPU takes a softmax to fp32
+    weights = torch.zeros_like(logits).scatter(-1, index, shares)
     return weights.movedim(-1, 0).unsqueeze(-1)
