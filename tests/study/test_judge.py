@@ -301,7 +301,7 @@ def test_holds_names_the_worst_trial():
         lambda: Compare(OURS, BASE, ">", 0.0, min_trials=1),
         lambda: Compare(OURS, BASE, ">", 0.0, pair=(), interval="exact"),
         lambda: Threshold(OURS, ">", 1.0, interval="wald"),
-        lambda: Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=5),
+        lambda: Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=9),
         lambda: Threshold(OURS, ">", 0.0, interval="bootstrap"),
         lambda: Trend("n", OURS),
         lambda: Trend("n", OURS, low=2, high=1),
@@ -325,7 +325,7 @@ def test_declarations_that_could_not_fail_or_make_no_sense_are_refused(build):
 
 floats = st.floats(-100, 100).map(lambda x: round(x, 3))
 pairs = st.lists(st.tuples(floats, floats), min_size=3, max_size=12)
-six_pairs = st.lists(st.tuples(floats, floats), min_size=6, max_size=12)
+ten_pairs = st.lists(st.tuples(floats, floats), min_size=10, max_size=14)
 intervals = st.sampled_from(["t", "bootstrap", "exact"])
 FLIPPED = {Outcome.SUPPORTED: Outcome.CONTRADICTED, Outcome.CONTRADICTED: Outcome.SUPPORTED}
 
@@ -340,21 +340,21 @@ def test_swapping_the_arms_flips_the_verdict(values, paired):
     assert after.effect == pytest.approx(-before.effect)
 
 
-@given(six_pairs)
+@given(ten_pairs)
 @settings(max_examples=40, deadline=None)
 def test_swapping_the_arms_never_leaves_a_bootstrap_verdict(values):
     a, b = [x for x, _ in values], [y for _, y in values]
-    test = Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=6)
+    test = Compare(OURS, BASE, ">", 0.0, interval="bootstrap", min_trials=10)
     before, after = verdict(test, arms(a, b)).outcome, verdict(test, arms(b, a)).outcome
     # resampling is not mirror symmetric to the last digit, so one side may be undecided
     assert after is FLIPPED.get(before, before) or Outcome.INCONCLUSIVE in (before, after)
 
 
-@given(six_pairs, st.floats(0.001, 50), intervals)
+@given(ten_pairs, st.floats(0.001, 50), intervals)
 @settings(max_examples=60, deadline=None)
 def test_a_larger_effect_never_hurts(values, shift, interval):
     a, b = [x for x, _ in values], [y for _, y in values]
-    test = Compare(OURS, BASE, ">", 0.0, interval=interval, min_trials=6)
+    test = Compare(OURS, BASE, ">", 0.0, interval=interval, min_trials=10)
     order = [Outcome.CONTRADICTED, Outcome.INCONCLUSIVE, Outcome.SUPPORTED]
     before, after = verdict(test, arms(a, b)), verdict(test, arms([x + shift for x in a], b))
     assert order.index(after.outcome) >= order.index(before.outcome)
@@ -370,13 +370,13 @@ def test_a_constant_effect_far_beyond_the_margin_decides(values):
     assert verdict(test, arms([y - 2 for y in b], b)).outcome is Outcome.CONTRADICTED
 
 
-@given(st.lists(floats, min_size=0, max_size=5), intervals)
+@given(st.lists(floats, min_size=0, max_size=9), intervals)
 @settings(max_examples=60, deadline=None)
 def test_too_few_trials_are_never_decided(values, interval):
     tests = [
-        Compare(OURS, BASE, ">", -1e6, interval=interval, min_trials=6),
-        Threshold(OURS, ">", -1e6, interval=interval, min_trials=6),
-        Holds(OURS, at_least=-1e6, min_trials=6),
+        Compare(OURS, BASE, ">", -1e6, interval=interval, min_trials=10),
+        Threshold(OURS, ">", -1e6, interval=interval, min_trials=10),
+        Holds(OURS, at_least=-1e6, min_trials=10),
         Trend("seed", OURS, low=-1e6, group=("arm",), min_groups=2),
     ]
     for test in tests:
