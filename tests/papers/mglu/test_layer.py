@@ -243,3 +243,31 @@ def test_bad_options_are_named():
     for implementation in ("fast", "reference"):
         with pytest.raises(ValueError, match=r"x: got shape \(2, 5\), wants \(..., 4\)"):
             MGLU(4, 4, 2, implementation=implementation)(torch.zeros(2, 5))
+
+
+@pytest.mark.parametrize("implementation", ["fast", "reference"])
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        (torch.tensor(1.0), r"x: got shape \(\), wants"),
+        (torch.ones(2, 8, dtype=torch.long), "x: got torch.int64, wants a floating dtype"),
+        ([[1.0] * 8], "x: got list, wants a tensor"),
+        (None, "x: got NoneType, wants a tensor"),
+    ],
+)
+def test_inputs_that_are_no_activations_are_refused(x, message, implementation):
+    block = MGLU(8, 6, 2, implementation=implementation)
+    for module in (block, block.pack()):
+        with pytest.raises((TypeError, ValueError), match=message):
+            module(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.complex64])
+def test_weights_are_floats(dtype):
+    with pytest.raises(ValueError, match="dtype: got"):
+        MGLU(8, 6, 2, dtype=dtype)
+
+
+def test_mask_init_std_is_a_number():
+    with pytest.raises(TypeError, match="mask_init_std: got 'x', wants a number"):
+        MGLU(8, 6, 2, mask_init_std="x")

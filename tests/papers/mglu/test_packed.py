@@ -110,3 +110,10 @@ def test_bad_input_is_named():
         PackedMGLU(4, 4, backend="gpu")
     with pytest.raises(ValueError, match=r"x: got shape \(1, 5\), wants \(..., 4\)"):
         PackedMGLU(4, 4)(torch.zeros(1, 5))
+
+
+def test_a_state_with_odd_numbers_of_masks_is_named():
+    packed = MGLU(8, 6, 2).pack()
+    state = {**packed.state_dict(), "n_masks": torch.tensor([2, 2])}
+    with pytest.raises(RuntimeError, match=r"n_masks: got shape \(2,\), wants one number"):
+        packed.load_state_dict(state)

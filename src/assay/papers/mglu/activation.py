@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor
@@ -16,3 +17,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 CODES = {name: code for code, name in enumerate(ACTIVATIONS)}
 """Numbers that stand for them in kernels."""
+
+
+def check_input(name: str, x: Any, size: int) -> None:
+    """Raises TypeError or ValueError where `x` is no floating tensor of shape (..., size)."""
+    if not isinstance(x, Tensor):
+        raise TypeError(f"{name}: got {type(x).__name__}, wants a tensor")
+    if not x.is_floating_point():
+        raise TypeError(f"{name}: got {x.dtype}, wants a floating dtype")
+    if x.ndim == 0 or x.shape[-1] != size:
+        raise ValueError(f"{name}: got shape {tuple(x.shape)}, wants (..., {size})")

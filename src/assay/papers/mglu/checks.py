@@ -14,6 +14,13 @@ def positive(name: str, value: Any) -> int:
     return value
 
 
+def number(name: str, value: Any) -> float:
+    """`value` if it is a real number. Raises TypeError naming `name`."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"{name}: got {value!r}, wants a number")
+    return value
+
+
 def one_of(name: str, value: Any, allowed: tuple[str, ...]) -> str:
     """`value` if it is one of `allowed`. Raises ValueError naming `name`."""
     if value not in allowed:

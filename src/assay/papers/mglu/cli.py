@@ -13,7 +13,12 @@ from rich.table import Table
 from assay.papers.mglu.study import TUNING_RATES, arm_name, study
 from assay.study import Scale
 
-app = typer.Typer(no_args_is_help=True, help="Masked gated linear units.")
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    help="Masked gated linear units.",
+)
 console = Console(highlight=False)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assay.papers.mglu.checks import one_of, positive
+from assay.papers.mglu.checks import number, one_of, positive
 from assay.papers.mglu.packing import MAX_MASKS
 
 
@@ -33,7 +33,7 @@ class DecodeCost:
         Raises:
             ValueError: a bandwidth <= 0, or bytes for more than 8 masks.
         """
-        if not bandwidth > 0:
+        if not number("bandwidth", bandwidth) > 0:
             raise ValueError(f"bandwidth: got {bandwidth}, wants bytes a second > 0")
         one_of("layout", layout, ("planes", "bytes", "glu"))
         read = {

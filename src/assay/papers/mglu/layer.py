@@ -12,13 +12,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from assay.papers.mglu.activation import ACTIVATIONS
-from assay.papers.mglu.checks import one_of, positive
+from assay.papers.mglu.activation import ACTIVATIONS, check_input
+from assay.papers.mglu.checks import number, one_of, positive
 from assay.papers.mglu.reference import mglu_terms
 
 if TYPE_CHECKING:
     from assay.papers.mglu.packed import PackedMGLU
 
+WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _DEAD_SHARE = 0.01
 
 
@@ -58,10 +59,12 @@ class MaskedWeight(nn.Module):
     ) -> None:
         super().__init__()
         self.n_masks = positive("n_masks", n_masks)
-        if not (mask_init_std > 0 and math.isfinite(mask_init_std)):
+        if not (number("mask_init_std", mask_init_std) > 0 and math.isfinite(mask_init_std)):
             raise ValueError(f"mask_init_std: got {mask_init_std}, wants a finite number > 0")
         self.mask_init_std = mask_init_std
         weight = torch.empty(out_features, in_features, device=device, dtype=dtype)
+        if weight.dtype not in WEIGHT_DTYPES:
+            raise ValueError(f"dtype: got {dtype}, wants float16, bfloat16, float32 or float64")
         self.weight = nn.Parameter(weight)
         self.mask_logits = nn.Parameter(
             torch.empty(
@@ -87,11 +90,10 @@ class MaskedWeight(nn.Module):
         The complement of a mask needs no product of its own, as x(W - M*W) = xW - x(M*W).
         Gradients reach the logits as if the masks were real numbers (straight-through).
 
-        Raises ValueError where the last axis of `x` is not h.
+        Raises TypeError where `x` is no floating tensor, ValueError where its last axis is not h.
         """
         rows, columns = self.weight.shape
-        if x.shape[-1] != columns:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, wants (..., {columns})")
+        check_input("x", x, columns)
         masked = _HardMask.apply(self.mask_logits, self.weight.dtype) * self.weight
         products = F.linear(x, torch.cat([self.weight[None], masked]).flatten(0, 1))
         streams = products.unflatten(-1, (self.n_masks + 1, rows)).movedim(-2, 0)
@@ -232,7 +234,7 @@ class MGLU(MaskedWeight):
     def forward(self, x: Tensor) -> Tensor:
         """The block's output, ``(..., h)``, for ``x`` (..., h).
 
-        Raises ValueError where the last axis of `x` is not h.
+        Raises TypeError where `x` is no floating tensor, ValueError where its last axis is not h.
         """
         g = ACTIVATIONS[self.activation]
         if self.implementation == "reference":

@@ -7,13 +7,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.papers.mglu.activation import ACTIVATIONS
+from assay.papers.mglu.activation import ACTIVATIONS, check_input
 from assay.papers.mglu.checks import one_of, positive
 from assay.papers.mglu.kernels import BACKENDS, mglu_hidden
-from assay.papers.mglu.layer import MGLU, route
+from assay.papers.mglu.layer import MGLU, WEIGHT_DTYPES, route
 from assay.papers.mglu.packing import LAYOUTS, mask_shape, pack_masks
-
-_WEIGHT_DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 
 
 class PackedMGLU(nn.Module):
@@ -68,7 +66,7 @@ class PackedMGLU(nn.Module):
         self.backend = one_of("backend", backend, BACKENDS)
         self.top_k = top_k
         weight = torch.zeros(intermediate_size, hidden_size, device=device, dtype=dtype)
-        if weight.dtype not in _WEIGHT_DTYPES:
+        if weight.dtype not in WEIGHT_DTYPES:
             raise ValueError(f"dtype: got {dtype}, wants float16, bfloat16, float32 or float64")
         shape = mask_shape(n_masks, intermediate_size, hidden_size, layout)
         self.register_buffer("weight", weight)
@@ -127,12 +125,12 @@ class PackedMGLU(nn.Module):
 
         Raises:
             RuntimeError: in train mode, or if a gradient of `x` is wanted.
+            TypeError: `x` is no floating tensor.
             ValueError: the last axis of `x` is not h, or the backend cannot run here.
         """
+        check_input("x", x, self.hidden_size)
         if self.training or (x.requires_grad and torch.is_grad_enabled()):
             raise RuntimeError("packed weights are inference only; use MGLU")
-        if x.shape[-1] != self.hidden_size:
-            raise ValueError(f"x: got shape {tuple(x.shape)}, wants (..., {self.hidden_size})")
         tokens = x.reshape(-1, self.hidden_size).to(self.weight.dtype)
         scale = None
         if self.router is not None and self.top_k is not None:
@@ -179,6 +177,10 @@ class PackedMGLU(nn.Module):
         for name, value in given.items():
             if value is None:
                 missing_keys.append(prefix + name)
+            elif value.numel() != 1:
+                error_msgs.append(
+                    f"{prefix}{name}: got shape {tuple(value.shape)}, wants one number"
+                )
             elif int(value) != own[name]:
                 got: Any = int(value)
                 wants: Any = own[name]

@@ -7,6 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from assay.papers.mglu.activation import check_input
+
 
 def straight_through(mask_logits: Tensor) -> Tensor:
     """Masks that are 1 where a logit is strictly positive; the backward pass is the identity.
@@ -38,10 +40,9 @@ def mglu_terms(
         ``(n, ..., d)``; their sum over n is the hidden activation of equation 3.
 
     Raises:
-        ValueError: the last axis of `x` is not h.
+        TypeError, ValueError: `x` is no floating tensor, or its last axis is not h.
     """
-    if x.shape[-1] != weight.shape[1]:
-        raise ValueError(f"x: got shape {tuple(x.shape)}, wants (..., {weight.shape[1]})")
+    check_input("x", x, weight.shape[1])
     terms = []
     for logits in mask_logits:
         mask = straight_through(logits).to(weight.dtype)

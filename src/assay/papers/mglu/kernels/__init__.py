@@ -51,6 +51,8 @@ def mglu_hidden(
     Raises:
         ValueError: shapes or dtypes that do not fit, or a backend that cannot run here.
     """
+    if weight.ndim != 2:
+        raise ValueError(f"weight: got shape {tuple(weight.shape)}, wants (d, h)")
     rows, columns = weight.shape
     if x.ndim != 2 or x.shape[1] != columns or x.dtype != weight.dtype:
         raise ValueError(
@@ -87,8 +89,8 @@ def glu_hidden(
     Raises:
         ValueError: shapes or dtypes that do not fit, or a backend that cannot run here.
     """
-    if weight.shape[0] % 2:
-        raise ValueError(f"weight: got shape {tuple(weight.shape)}, wants an even number of rows")
+    if weight.ndim != 2 or weight.shape[0] % 2:
+        raise ValueError(f"weight: got shape {tuple(weight.shape)}, wants (2 d, h)")
     if x.ndim != 2 or x.shape[1] != weight.shape[1] or x.dtype != weight.dtype:
         raise ValueError(
             f"x: got {tuple(x.shape)} {x.dtype}, wants (batch, {weight.shape[1]}) {weight.dtype}"
