@@ -164,3 +164,48 @@ def test_scxml_is_well_formed_and_refers_to_states_that_exist(make_machine):
     assert [e.get("id") for e in root.iterfind("s:final", space)] == ["s_1st"]
     names = [e.get("{urn:assay:psmbench}name") for e in root]
     assert names == machine.states
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"[" * 100_000, "not JSON: nested too deeply"),
+        (b'{"states": [' + b"9" * 5000 + b"]}", "not JSON: Exceeds the limit"),
+        (
+            b'{"states": ["\\ud800"], "transitions": []}',
+            r"states\[0\]: Value error, a lone surrogate",
+        ),
+    ],
+)
+def test_hostile_files_are_named(tmp_path, content, message):
+    path = tmp_path / "machine.json"
+    path.write_bytes(content)
+    with pytest.raises(MachineError, match=f"{path}: {message}"):
+        ProtocolStateMachine.from_file(path)
+
+
+def test_a_byte_order_mark_is_let_pass(tmp_path):
+    path = tmp_path / "machine.json"
+    path.write_text('{"states": ["A"], "transitions": []}', "utf-8-sig")
+    assert ProtocolStateMachine.from_file(path).states == ["A"]
+
+
+def test_a_lenient_reading_replaces_lone_surrogates():
+    data = {"states": ["\ud800"], "initial_state": "", "final_states": [], "transitions": []}
+    machine = ProtocolStateMachine.from_data(data, lenient=True)
+    assert machine.states == ["?"]
+    assert machine.repairs[0].path == "states[0]"
+
+
+def test_scxml_of_control_characters_is_well_formed():
+    from xml.etree import ElementTree
+
+    machine = ProtocolStateMachine(states=["\x00A\x1b"], transitions=[])
+    ElementTree.fromstring(machine.to_scxml().encode())
+
+
+def test_a_file_that_cannot_be_written_is_named(tmp_path):
+    path = tmp_path / "missing" / "machine.json"
+    with pytest.raises(FileNotFoundError) as caught:
+        ProtocolStateMachine(states=["A"], transitions=[]).to_file(path)
+    assert caught.value.filename == str(path)

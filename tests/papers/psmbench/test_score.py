@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -214,3 +216,20 @@ def test_wrong_types_are_refused(handshake):
 
     with pytest.raises(ValueError, match="embedder: got vectors of shape"):
         PSMScorer(Flat()).score(handshake, handshake)
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf, 1j, "a", None])
+def test_vectors_that_are_no_finite_numbers_are_refused(value):
+    class Odd:
+        def encode(self, texts):
+            return np.array([[value]] * len(texts))
+
+    one = ProtocolStateMachine(states=["A"], transitions=[])
+    with pytest.raises(ValueError, match=r"embedder: got .* wants real and finite numbers"):
+        PSMScorer(Odd()).score(one, one)
+
+
+@pytest.mark.parametrize("threshold", ["0.5", None, True])
+def test_thresholds_are_numbers(threshold):
+    with pytest.raises(TypeError, match="threshold: got"):
+        PSMScorer("exact", threshold)

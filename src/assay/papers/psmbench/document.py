@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from assay.papers.psmbench.files import read_json
 
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _PAGE_ARTEFACTS = [
@@ -225,10 +226,7 @@ def read_sections(path: Path) -> list[Section]:
         ValueError: naming the file and the path inside it.
         OSError: where it cannot be read.
     """
-    try:
-        items = json.loads(path.read_text("utf-8"))
-    except ValueError as error:
-        raise ValueError(f"{path}: not JSON: {error}") from None
+    items = read_json(path)
     if not isinstance(items, list):
         raise ValueError(f"{path}: got {type(items).__name__}, wants a list of sections")
     sections = []

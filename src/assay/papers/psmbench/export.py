@@ -11,6 +11,7 @@ if TYPE_CHECKING:
 
 _SCXML = "http://www.w3.org/2005/07/scxml"
 _ORIGINAL = "urn:assay:psmbench"
+_NO_XML = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\ufffe\uffff]")  # not even as references
 
 
 def to_dot(machine: ProtocolStateMachine) -> str:
@@ -67,6 +68,7 @@ def to_scxml(machine: ProtocolStateMachine) -> str:
             ElementTree.SubElement(edge, f"{{{_SCXML}}}log", label=t.action)
     ElementTree.indent(root)
     text = ElementTree.tostring(root, encoding="unicode")
+    text = _NO_XML.sub("\ufffd", text)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{text}\n'
 
 

@@ -6,11 +6,11 @@ import json
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from assay.papers.psmbench.files import write_text
+from assay.papers.psmbench.files import read_json, write_text
 from assay.papers.psmbench.repair import Issue, Repair, kind_of, start_of
 
 if TYPE_CHECKING:
@@ -19,6 +19,16 @@ if TYPE_CHECKING:
 
 class MachineError(ValueError):
     """A state machine that cannot be read; the message names the path inside the file."""
+
+
+def _encodable(text: str) -> str:
+    # JSON can spell halves of a surrogate pair, which no file and no drawing can hold.
+    if any("\ud800" <= sign <= "\udfff" for sign in text):
+        raise ValueError("a lone surrogate is no text")
+    return text
+
+
+Text: TypeAlias = Annotated[str, AfterValidator(_encodable)]
 
 
 class Transition(BaseModel):
@@ -31,10 +41,10 @@ class Transition(BaseModel):
         strict=True, extra="forbid", frozen=True, validate_by_name=True, validate_by_alias=True
     )
 
-    source: str = Field(alias="from")
-    event: str
-    action: str
-    target: str = Field(alias="to")
+    source: Text = Field(alias="from")
+    event: Text
+    action: Text
+    target: Text = Field(alias="to")
 
     def __str__(self) -> str:
         label = " / ".join(part for part in (self.event, self.action) if part)
@@ -56,9 +66,9 @@ class ProtocolStateMachine(BaseModel):
 
     model_config = ConfigDict(strict=True, extra="forbid")
 
-    states: list[str]
-    initial_state: str = ""
-    final_states: list[str] = Field(default_factory=list)
+    states: list[Text]
+    initial_state: Text = ""
+    final_states: list[Text] = Field(default_factory=list)
     transitions: list[Transition]
 
     _repairs: tuple[Issue, ...] = PrivateAttr(default=())
@@ -103,11 +113,9 @@ class ProtocolStateMachine(BaseModel):
         """
         path = Path(path)
         try:
-            data = json.loads(path.read_text("utf-8"))
-        except json.JSONDecodeError as error:
-            raise MachineError(f"{path}: not JSON: {error}") from None
-        except UnicodeDecodeError as error:
-            raise MachineError(f"{path}: not UTF-8 text: {error}") from None
+            data = read_json(path)
+        except ValueError as error:
+            raise MachineError(str(error)) from None
         try:
             return cls.from_data(data, lenient=lenient)
         except MachineError as error:

@@ -6,11 +6,11 @@ The wording is ours; it asks for what the paper's prompts ask for: one JSON obje
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from assay.papers.psmbench.files import parse_json
 from assay.toolkits.llm import Message
 
 _NAMES = """\
@@ -91,7 +91,7 @@ def parse_reply(text: str) -> Any | None:
     if inner.lower() == "none" or (block and not inner):
         return None
     try:
-        return json.loads(inner)
-    except json.JSONDecodeError as error:
+        return parse_json(inner)
+    except ValueError as error:
         what = "broken JSON" if block else "no <json> block"
         raise ValueError(f"{what} in the reply {text[:80]!r}: {error}") from None

@@ -88,7 +88,10 @@ class Repair:
 
     def string(self, value: Any, path: str) -> str:
         if isinstance(value, str):
-            return value
+            clean = value.encode("utf-8", "replace").decode()
+            if clean != value:
+                self.note(path, "lone surrogates, replaced")
+            return clean
         self.note(path, f"got {kind_of(value)}, wants a string")
         if isinstance(value, list):
             return "; ".join(item if isinstance(item, str) else json.dumps(item) for item in value)

@@ -145,6 +145,8 @@ class PSMScorer:
     ) -> None:
         if metric not in ("official", "strict"):
             raise ValueError(f"metric: got {metric!r}, wants 'official' or 'strict'")
+        if isinstance(threshold, bool) or not isinstance(threshold, int | float | np.floating):
+            raise TypeError(f"threshold: got {threshold!r}, wants a number")
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold: got {threshold}, wants 0 < threshold <= 1")
         if metric == "strict" and (partial or one_to_one):

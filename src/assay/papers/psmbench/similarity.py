@@ -47,10 +47,14 @@ class Cosine:
         self.embedder = embedder
 
     def over(self, texts: Sequence[str]) -> Pairwise:
-        vectors = self.embedder.encode(texts)
+        vectors = np.asarray(self.embedder.encode(texts))
         if vectors.shape[:1] != (len(texts),) or vectors.ndim != 2:
             raise ValueError(
                 f"embedder: got vectors of shape {vectors.shape}, wants ({len(texts)}, d)"
+            )
+        if vectors.dtype.kind not in "fiu" or not np.isfinite(vectors).all():
+            raise ValueError(
+                f"embedder: got {vectors.dtype} vectors, wants real and finite numbers in them"
             )
         return lambda rows, columns: vectors[rows] @ vectors[columns].T
 

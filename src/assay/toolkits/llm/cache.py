@@ -51,7 +51,10 @@ class ReplyCache:
         if self.mode is CacheMode.REPLAY and not self.path.is_file():
             raise FileNotFoundError(f"{self.path}: no recorded replies there to replay")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        self._database = sqlite3.connect(self.path, timeout=60, check_same_thread=False)
+        try:
+            self._database = sqlite3.connect(self.path, timeout=60, check_same_thread=False)
+        except sqlite3.OperationalError as error:
+            raise ValueError(f"{self.path}: {error}; wants a file that may be written") from None
         try:
             self._database.execute("PRAGMA journal_mode=WAL")
             with self._database:
