@@ -147,6 +147,24 @@ def change(*place, value):
     [
         (change("schema", value=2), "schema: got 2, this assay reads 1"),
         (change("schema", value=None), "schema: missing; this is no export"),
+        (change("schema", value=True), "schema: missing; this is no export"),
+        (
+            change("trials", 0, "seconds", value="inf"),
+            r"trials\[0\].seconds: Input should be a fin",
+        ),
+        (
+            change("trials", 0, "started", value="0001-01-01T00:00:00+14:00"),
+            r"trials\[0\].started: got 0001-.* wants a moment within the years",
+        ),
+        (change("trials", 0, "error", value="\ud800"), r"trials\[0\].error: got '\\ud800', wants"),
+        (
+            change("trials", 0, "metrics", "loss", value=10**400),
+            r"trials\[0\].metrics.loss: got an integer too large",
+        ),
+        (
+            change("environments", 0, value={"cpu": 3}),
+            r"environments\[0\]: its machine cannot be read",
+        ),
         (change("scale", value="huge"), "scale: Input should be 'smoke'"),
         (change("paper", value="../x"), "paper: String should match"),
         (change("trials", value=[]), "trials: List should have at least 1 item"),
@@ -183,7 +201,10 @@ def test_a_wrong_field_is_named(ledger, other, filled, tmp_path, spoil, message)
     assert list(other.entries()) == []
 
 
-@pytest.mark.parametrize(("text", "message"), [("{", "is not JSON"), ("[]", "no export of assay")])
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [("{", "is not JSON"), ("[" * 100_000, "is not JSON"), ("[]", "no export of assay")],
+)
 def test_a_file_that_is_no_export(other, tmp_path, text, message):
     path = tmp_path / "x.json"
     path.write_text(text)

@@ -258,3 +258,10 @@ def test_an_interrupted_transaction_leaves_nothing(ledger, record, monkeypatch):
     sa.event.remove(ledger._engine, "commit", interrupt)
     record({"i": 2})
     assert [r.params["i"] for r in results(ledger)] == [0, 2]
+
+
+def test_a_folder_and_a_broken_address_are_refused(tmp_path):
+    with pytest.raises(LedgerError, match="is a folder, wants a file"):
+        Ledger.open(str(tmp_path))
+    with pytest.raises(LedgerError, match="wants a path or a URL"):
+        Ledger.open("postgresql://host:port/x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,6 +20,7 @@ from pydantic import (
 
 from assay.ledger.artifacts import FILE_NAME
 from assay.ledger.floats import decode_float
+from assay.ledger.machine import describe
 from assay.study import Scale, Status, Trial
 
 SCHEMA = 1
@@ -41,9 +43,34 @@ def _file_name(name: str) -> str:
     return name
 
 
+def _text(text: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"got {text[:40]!r}, wants text that UTF-8 can hold") from error
+    return text
+
+
+def _after_year_one(moment: datetime) -> datetime:
+    try:
+        return moment.astimezone(UTC)
+    except OverflowError as error:
+        raise ValueError(f"got {moment}, wants a moment within the years 1 to 9999") from error
+
+
+def _environment(environment: dict[str, Any]) -> dict[str, Any]:
+    try:
+        describe(environment)
+    except (AttributeError, TypeError, ValueError) as error:
+        raise ValueError(f"its machine cannot be read ({error})") from error
+    return environment
+
+
+Moment = Annotated[AwareDatetime, AfterValidator(_after_year_one)]
+Text = Annotated[str, AfterValidator(_text)]
 Float = Annotated[float, BeforeValidator(decode_float)]
 Param = Annotated[Any, AfterValidator(_param)]
-Seconds = Annotated[float, BeforeValidator(decode_float), Field(ge=0)]
+Seconds = Annotated[float, BeforeValidator(decode_float), Field(ge=0, allow_inf_nan=False)]
 
 
 class FileModel(BaseModel):
@@ -61,13 +88,13 @@ class TrialModel(BaseModel):
     seed: Annotated[StrictInt, Field(ge=0)]
     status: Status
     seconds: Seconds
-    started: AwareDatetime
-    finished: AwareDatetime
+    started: Moment
+    finished: Moment
     environment: Annotated[StrictInt, Field(ge=0)]
     metrics: dict[str, Float] = {}
     series: dict[str, list[tuple[Float, Float]]] = {}
     files: dict[Annotated[str, AfterValidator(_file_name)], FileModel] = {}
-    error: str = ""
+    error: Text = ""
 
 
 class ExportModel(BaseModel):
@@ -79,7 +106,9 @@ class ExportModel(BaseModel):
     date: Annotated[str, Field(pattern=r"^\d{4}-\d\d-\d\d$")]
     assay: str
     verdicts: list[dict[str, Any]] = []
-    environments: Annotated[list[dict[str, Any]], Field(min_length=1)]
+    environments: Annotated[
+        list[Annotated[dict[str, Any], AfterValidator(_environment)]], Field(min_length=1)
+    ]
     trials: Annotated[list[TrialModel], Field(min_length=1)]
 
 
@@ -89,10 +118,10 @@ def read_model(path: Path) -> ExportModel:
         content = json.loads(path.read_bytes())
     except OSError as error:
         raise ExportError(f"{path}: cannot be read ({error.strerror})") from error
-    except ValueError as error:  # also UnicodeDecodeError
+    except (ValueError, RecursionError) as error:  # also UnicodeDecodeError
         raise ExportError(f"{path}: is not JSON ({error})") from error
     schema = content.get("schema") if isinstance(content, dict) else None
-    if not isinstance(schema, int):
+    if not isinstance(schema, int) or isinstance(schema, bool) or schema < 1:
         raise ExportError(f"{path}: schema: missing; this is no export of assay")
     if schema > SCHEMA:
         raise ExportError(

@@ -14,7 +14,10 @@ def encode_float(value: float) -> float | str:
 def decode_float(value: Any) -> float:
     """What `encode_float` made. Raises ValueError for anything else."""
     if isinstance(value, int | float) and not isinstance(value, bool):
-        return float(value)
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError("got an integer too large for a float") from None
     if value in ("nan", "inf", "-inf"):
         return float(value)
     raise ValueError(f'got {value!r}, wants a number, "nan", "inf" or "-inf"')

@@ -64,6 +64,8 @@ class Ledger:
         address = _address(url)
         path = Path(address.database).absolute() if _is_file(address) else None  # type: ignore[arg-type]
         if path is not None:
+            if path.is_dir():
+                raise LedgerError(f"{path}: is a folder, wants a file such as {path}/ledger.sqlite")
             make_folder(path.parent)
         ledger = cls(_engine(address), path.parent if path else home())
         try:
@@ -331,7 +333,7 @@ def _address(url: str | None) -> sa.URL:
         return sa.URL.create("sqlite", database=str(Path(url).expanduser().absolute()))
     try:
         return sa.make_url(url)
-    except ArgumentError as error:
+    except (ArgumentError, ValueError) as error:  # the latter for a port that is no number
         raise LedgerError(
             f"ledger: got {url!r}, wants a path or a URL such as sqlite:///ledger.sqlite"
         ) from error
