@@ -37,7 +37,7 @@ def paper(slug: str) -> Paper:
     Raises UnknownPaper, or ValueError where the file is malformed (naming file and field).
     """
     path = room(slug) / "paper.toml"
-    if not path.is_file():
+    if not slug.isidentifier() or not path.is_file():  # "mglu/" finds a file and is no slug
         near = difflib.get_close_matches(slug, slugs(), n=3, cutoff=0.5)
         hint = f"did you mean {' or '.join(near)}?" if near else f"there are {', '.join(slugs())}"
         raise UnknownPaper(f"unknown paper {slug!r}: {hint}")
@@ -95,7 +95,9 @@ def require(slug: str) -> None:
 def study(slug: str) -> Study:
     """The paper's study; importing it needs none of the paper's extra. Raises UnknownPaper."""
     paper(slug)
-    found = importlib.import_module(f"assay.papers.{slug}.study").study
+    module = importlib.import_module(f"assay.papers.{slug}.study")
+    found = getattr(module, "study", None)
     if not isinstance(found, Study):
-        raise TypeError(f"assay.papers.{slug}.study.study: got {type(found)}, wants a Study")
+        kind = type(found).__name__
+        raise ImportError(f"{module.__file__}: study: got {kind}, wants a Study")
     return found

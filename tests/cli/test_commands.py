@@ -251,3 +251,56 @@ def test_help_is_quick(assay):
     code += " t.append(time.perf_counter() - s)\nprint(min(t))"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert float(answer.stdout) < 0.3
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        ("--claims", ","),
+        ("--claims", ""),
+        ("--seeds", ""),
+        ("--seeds", "100000000"),
+        ("--seeds", "9" * 30),
+        ("--seeds", "0," + "9" * 30),
+        ("--budget", ""),
+    ],
+)
+def test_values_that_mean_nothing_are_refused(assay, option):
+    answer = assay("run", "broken", "--scale", "smoke", "--dry-run", *option)
+    assert refused(answer).startswith(f"assay: {option[0]}: got ")
+
+
+def test_a_slug_is_a_name_and_no_path(assay):
+    assert "unknown paper 'broken/'" in refused(assay("run", "broken/", "--dry-run"))
+
+
+def test_a_file_that_cannot_be_read_is_named_without_the_number_of_the_error(assay):
+    answer = assay("psmbench", "validate", "nowhere.json")
+    assert refused(answer) == "assay: nowhere.json: No such file or directory"
+
+
+def test_signs_that_the_terminal_cannot_show_cost_no_output(assay):
+    answer = assay("show", "mglu", COLUMNS="60", PYTHONIOENCODING="ascii")
+    assert answer.returncode == 0, answer.stderr
+    assert "run it: assay run mglu" in answer.stdout
+
+
+def test_narrow_terminals_show_every_reason(assay):
+    run_smoke(assay)
+    wide = verdicts(assay("verdicts", "broken", "--scale", "smoke", "--json"))
+    narrow = assay("verdicts", "broken", "--scale", "smoke", COLUMNS="40").stdout
+    words = " ".join(narrow.split())
+    for id, verdict in wide.items():
+        assert id in words
+        assert verdict["reason"] in words
+
+
+def test_a_reader_that_goes_away_is_no_failed_trial(assay, tmp_path):
+    call = [sys.executable, "-m", "assay", "list"]
+    reader, writer = os.pipe()
+    os.close(reader)
+    env = {**os.environ, "ASSAY_HOME": str(tmp_path), "ASSAY_PAPERS": str(ROOMS)}
+    answer = subprocess.run(call, stdout=writer, stderr=subprocess.PIPE, text=True, env=env)
+    os.close(writer)
+    assert answer.returncode == 141
+    assert "Traceback" not in answer.stderr

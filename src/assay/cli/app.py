@@ -117,9 +117,9 @@ def run(
     code = command.run(
         options.chosen(papers),
         scale,
-        claims=[part.strip() for part in claims.split(",") if part.strip()] if claims else None,
-        budget=options.parse_duration(budget) if budget else None,
-        seeds=options.parse_seeds(seeds) if seeds else None,
+        claims=None if claims is None else options.parse_claims(claims),
+        budget=None if budget is None else options.parse_duration(budget),
+        seeds=None if seeds is None else options.parse_seeds(seeds),
         overrides=options.parse_overrides(overrides),
         jobs=jobs,
         fresh=fresh,

@@ -28,6 +28,8 @@ Data = Annotated[
         "--data", metavar="DIR", help="Folder that holds a folder per paper. [env: ASSAY_DATA]"
     ),
 ]
+_MOST_SEEDS = 10_000
+
 AsJson = Annotated[bool, typer.Option("--json", help="JSON for machines.")]
 
 
@@ -62,12 +64,27 @@ def parse_seeds(text: str) -> list[int]:
     parts = [part.strip() for part in text.split(",") if part.strip()]
     if not parts or not all(part.isdecimal() for part in parts):
         raise ValueError(f"--seeds: got {text!r}, wants a count such as 5 or a list such as 0,3,7")
+    if any(len(part) > 18 for part in parts):  # the ledger keeps 64 bits
+        raise ValueError(f"--seeds: got {text[:40]!r}, wants numbers of at most 18 digits")
     numbers = [int(part) for part in parts]
     if "," in text:
         return numbers
     if numbers[0] == 0:
         raise ValueError("--seeds: got 0, wants at least 1 seed")
+    if numbers[0] > _MOST_SEEDS:
+        raise ValueError(
+            f"--seeds: got {numbers[0]}, wants at most {_MOST_SEEDS} seeds; "
+            f"to run only this one write {numbers[0]},"
+        )
     return list(range(numbers[0]))
+
+
+def parse_claims(text: str) -> list[str]:
+    """Claims in "C1,mglu:C3". Raises ValueError."""
+    names = [part.strip() for part in text.split(",") if part.strip()]
+    if not names:
+        raise ValueError(f"--claims: got {text!r}, wants ids such as C1,C3 or mglu:C2")
+    return names
 
 
 def parse_overrides(pairs: list[str] | None) -> dict[str, str]:

@@ -28,6 +28,7 @@ STYLES = {
     Outcome.NEEDS: "dim",
     Outcome.FAILED: "bold white on red",
 }
+_NARROWEST_TABLE = 70
 DID_NOT_HOLD = (Outcome.CONTRADICTED, Outcome.NOT_REPRODUCED)
 
 console = Console(highlight=False)
@@ -62,6 +63,8 @@ def exit_code(found: Iterable[Verdict], *, strict: bool) -> int:
 def table(slug: str, scale: Scale, found: Iterable[Verdict]) -> RenderableType:
     """A paper's verdicts: claim, the paper's figure, what was measured, verdict."""
     paper, study = registry.paper(slug), registry.study(slug)
+    if console.width < _NARROWEST_TABLE:
+        return _lines(f"{slug}: {paper.title} ({scale})", found)
     grid = Table(
         title=f"{slug}: {paper.title} ({scale})",
         title_justify="left",
@@ -86,6 +89,17 @@ def table(slug: str, scale: Scale, found: Iterable[Verdict]) -> RenderableType:
             outcome(verdict),
         )
     return grid
+
+
+def _lines(title: str, found: Iterable[Verdict]) -> RenderableType:
+    """Verdicts below each other, where columns would have no room for words."""
+    text = Text(title, style="bold")
+    for verdict in found:
+        protocol = f" ({verdict.protocol})" if verdict.protocol else ""
+        text.append(f"\n{verdict.claim}{protocol}: ", style="not bold")
+        text.append(str(verdict.outcome), style=f"not bold {STYLES[verdict.outcome]}")
+        text.append(f"\n  {verdict.reason}", style="not bold")
+    return text
 
 
 def outcome(verdict: Verdict) -> Text:
