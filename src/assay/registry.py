@@ -93,9 +93,16 @@ def require(slug: str) -> None:
 
 
 def study(slug: str) -> Study:
-    """The paper's study; importing it needs none of the paper's extra. Raises UnknownPaper."""
+    """The paper's study; importing it needs none of the paper's extra.
+
+    Raises UnknownPaper, or ImportError naming the file where its module is broken.
+    """
     paper(slug)
-    module = importlib.import_module(f"assay.papers.{slug}.study")
+    try:
+        module = importlib.import_module(f"assay.papers.{slug}.study")
+    except Exception as error:
+        file = room(slug) / "study.py"
+        raise ImportError(f"{file}: {type(error).__name__}: {error}") from error
     found = getattr(module, "study", None)
     if not isinstance(found, Study):
         kind = type(found).__name__

@@ -184,6 +184,18 @@ def test_a_malformed_paper_toml_names_file_and_field(assay, tmp_path):
     assert "title" in line
 
 
+@pytest.mark.parametrize("code", ["raise RuntimeError('no')", "def (", None])
+def test_a_broken_study_module_is_named(assay, tmp_path, code):
+    room = tmp_path / "rooms" / "bad"
+    room.mkdir(parents=True)
+    toml = (ROOMS / "broken" / "paper.toml").read_text().replace('"broken"', '"bad"')
+    (room / "paper.toml").write_text(toml)
+    if code is not None:
+        (room / "study.py").write_text(code)
+    line = refused(assay("show", "bad", ASSAY_PAPERS=str(tmp_path / "rooms")))
+    assert "bad/study.py" in line
+
+
 def test_a_corrupt_ledger_is_refused_and_kept(assay, tmp_path):
     ledger = tmp_path / "home" / "ledger.sqlite"
     ledger.parent.mkdir()
