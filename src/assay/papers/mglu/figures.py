@@ -142,45 +142,81 @@ def _groups(found: Iterable[Result], *names: str) -> dict[tuple[Param, ...], lis
 
 def _speed_alt(decode: Sequence[Result]) -> str:
     parts = [
-        f"{size} {bits}-bit: "
-        + ", ".join(f"{n} masks {_geometric(_ratios(found, f'mglu{n}')):.2f}" for n in (1, 2, 4, 8))
+        f"{size}, {bits}-bit: "
+        + ", ".join(f"{n} {_geometric(_ratios(found, f'mglu{n}')):.2f}" for n in (1, 2, 4, 8))
         for (size, bits), found in _groups(decode, "size", "bits").items()
     ]
-    return "Speed over the GLU, 1 is equal. " + "; ".join(parts) + "."
+    return "Speed over the GLU by number of masks, 1.00 is equal. " + "; ".join(parts) + "."
 
 
 def _speed(decode: Sequence[Result]) -> MatplotlibFigure:
-    figure, axes = _panels(_groups(decode, "size"), 3.4)
-    for (size,), axis, found in axes:
-        groups = _groups(found, "bits")
-        width = 0.8 / len(groups)
-        for i, ((bits,), members) in enumerate(sorted(groups.items())):
-            x = [j + (i - (len(groups) - 1) / 2) * width for j in range(4)]
+    figure, axes = _panels(decode)
+    for size, axis, groups in axes:
+        for bits, members, x, width in groups:
             ratios = [_ratios(members, f"mglu{n}") for n in (1, 2, 4, 8)]
             heights = [_geometric(values) for values in ratios]
             low = [h - min(values) for h, values in zip(heights, ratios, strict=True)]
             high = [max(values) - h for h, values in zip(heights, ratios, strict=True)]
-            axis.bar(x, heights, width, yerr=(low, high), capsize=2, label=f"{bits}-bit, this CPU")
+            at = [i + x for i in range(4)]
+            axis.bar(at, heights, width, yerr=(low, high), capsize=2, label=f"{bits}-bit, here")
         if size in _PRINTED:
             axis.plot((0, 2, 3), _PRINTED[size], "D", color="C3", label="paper, RTX 5090, fp16")
         axis.axhline(1, linestyle="--", linewidth=1, color="C7")
-        axis.set(title=str(size), xlabel="masks", xticks=range(4), xticklabels=(1, 2, 4, 8))
+        axis.set(title=size, xlabel="masks")
+        axis.set_xticks(range(4), ("1", "2", "4", "8"))
     axes[0][1].set_ylabel("tokens a second over GLU's")
-    axes[-1][1].legend(fontsize="small")
+    _legend(figure, axes[-1][1])
     return figure
 
 
 def _bandwidth(decode: Sequence[Result]) -> MatplotlibFigure:
-    figure, axes = _panels(_groups(decode, "size", "bits"), 2.6)
-    arms = ("torch", "glu", "mglu1", "mglu2", "mglu4", "mglu8")
-    for (size, bits), axis, found in axes:
-        axis.bar(range(len(arms)), [_mean(found, f"{arm}_gb_s") for arm in arms], color="C0")
-        axis.axhline(_mean(found, "copy_gb_s"), linestyle="--", color="C1", label="plain reading")
-        axis.set(title=f"{size}, {bits}-bit", xticks=range(len(arms)))
-        axis.set_xticklabels(("torch", "GLU", "1", "2", "4", "8"), fontsize="small")
-    axes[0][1].set_ylabel("GB/s")
-    axes[-1][1].legend(fontsize="small")
+    arms = {"torch": "torch", "glu": "GLU", **{f"mglu{n}": str(n) for n in (1, 2, 4, 8)}}
+    figure, axes = _panels(decode)
+    for size, axis, groups in axes:
+        for bits, members, x, width in groups:
+            rates = [_mean(members, f"{arm}_gb_s") for arm in arms]
+            axis.bar([i + x for i in range(len(arms))], rates, width, label=f"{bits}-bit")
+        reading = statistics.fmean(_mean(members, "copy_gb_s") for _, members, _, _ in groups)
+        axis.axhline(reading, linestyle="--", color="C7", label="plain reading of memory")
+        axis.set(title=size, xlabel="torch, our GLU, masks")
+        axis.set_xticks(range(len(arms)), list(arms.values()))
+    axes[0][1].set_ylabel("GB/s of weights and masks")
+    _legend(figure, axes[-1][1])
     return figure
+
+
+def _panels(
+    decode: Sequence[Result],
+) -> tuple[
+    MatplotlibFigure, list[tuple[str, Axes, list[tuple[Param, list[Result], float, float]]]]
+]:
+    """One axis a size, smallest first, and for each dtype its results, bar offset and width."""
+    from matplotlib import pyplot
+
+    sizes = sorted(_groups(decode, "size").items(), key=lambda item: _area(str(item[0][0])))
+    figure, axes = pyplot.subplots(
+        1, len(sizes), figsize=(9, 3.6), layout="constrained", squeeze=False
+    )
+    panels = []
+    for ((size,), found), axis in zip(sizes, axes[0], strict=True):
+        by_bits = sorted(_groups(found, "bits").items())
+        width = 0.8 / len(by_bits)
+        groups = [
+            (bits, members, (i - (len(by_bits) - 1) / 2) * width, width)
+            for i, ((bits,), members) in enumerate(by_bits)
+        ]
+        panels.append((str(size), axis, groups))
+    return figure, panels
+
+
+def _area(size: str) -> int:
+    h, d = size.split("x")
+    return int(h) * int(d)
+
+
+def _legend(figure: MatplotlibFigure, axis: Axes) -> None:
+    handles, labels = axis.get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, fontsize="small")
 
 
 def _decode_rows(decode: Results) -> tuple[tuple[Any, ...], ...]:
@@ -303,14 +339,3 @@ def _mean_series(found: Iterable[Result], prefix: str) -> tuple[list[float], lis
                 values.setdefault(step, []).append(value)
     steps = sorted(values)
     return steps, [statistics.fmean(values[step]) for step in steps]
-
-
-def _panels(
-    groups: Mapping[tuple[Param, ...], list[Result]], width: float
-) -> tuple[MatplotlibFigure, list[tuple[tuple[Param, ...], Axes, list[Result]]]]:
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(
-        1, len(groups), figsize=(width * len(groups), 3.4), layout="constrained", squeeze=False
-    )
-    return figure, [(key, axis, groups[key]) for key, axis in zip(groups, axes[0], strict=True)]
