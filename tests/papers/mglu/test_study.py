@@ -6,8 +6,15 @@ import math
 
 import pytest
 
-from assay.papers.mglu.claims import SWIGLU, fixed, learned
-from assay.papers.mglu.study import TUNING, TUNING_RATES, best_rate, kind_of, study
+from assay.papers.mglu.study import (
+    FIRST_ROUND,
+    SECOND_ROUND,
+    best_rate,
+    every_arm,
+    finalists,
+    kind_of,
+    study,
+)
 from assay.study import Outcome, Result, Results, Scale, Status
 from assay.study.judge import judge
 
@@ -97,13 +104,17 @@ def test_arms_that_decide_a_claim_share_seeds():
         assert all(seeds == {0, 1, 2, 3, 4} for seeds in arms.values()), claim.id
 
 
-def test_learning_rates_are_the_best_of_the_search():
-    for arm in (SWIGLU, learned(4), fixed(1)):
-        found = TUNING[arm["kind"], arm["n_masks"], arm["masks"]]
-        assert found[TUNING_RATES.index(best_rate(arm))] == min(found)
-    kinds = {kind_of(t.params) for t in study.tuning()}
-    assert len(kinds) == len(TUNING)
-    assert {kind_of(t.params) for t in LAPTOP if t.params["what"] == "lm"} == kinds
+def test_the_second_round_holds_the_finalists_of_the_first_and_decides():
+    assert finalists([1.0, 1.1, 1.2, 1.3]) == [1e-3, 2e-3]
+    assert finalists([1.2, 1.1, 1.105, 1.115]) == [2e-3, 3e-3, 6e-3]
+    assert {kind_of(t.params) for t in LAPTOP if t.params["what"] == "lm"} == {
+        kind_of(arm) for arm in every_arm()
+    }
+    for arm in every_arm():
+        key = (arm["kind"], arm["n_masks"], arm["masks"])
+        if key in SECOND_ROUND:
+            assert set(SECOND_ROUND[key]) <= set(finalists(FIRST_ROUND[key]))
+            assert SECOND_ROUND[key][best_rate(arm)] == min(SECOND_ROUND[key].values())
 
 
 def test_figures_and_tables_are_drawn(results):

@@ -10,7 +10,17 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from assay.papers.mglu.study import TUNING_RATES, arm_name, study
+from assay.papers.mglu.study import (
+    FIRST_ROUND_STEPS,
+    STEPS,
+    TUNING_RATES,
+    TUNING_SEED,
+    arm_name,
+    every_arm,
+    finalists,
+    kind_of,
+    recipe,
+)
 from assay.study import Scale
 
 app = typer.Typer(
@@ -73,22 +83,27 @@ def bench(
 def tune(
     kind: Annotated[str, typer.Option(help="Only this kind, such as swiglu; empty: all.")] = "",
 ) -> None:
-    """Trains each kind of the laptop language model at several rates (an hour on one core)."""
+    """Searches the learning rates of the laptop language models (two hours on one core)."""
     from assay.papers.mglu.language_model import train
-    from assay.papers.mglu.study import kind_of, recipe
 
-    trials = [t for t in study.tuning() if kind in ("", kind_of(t.params))]
-    if not trials:
-        kinds = ", ".join(dict.fromkeys(kind_of(t.params) for t in study.tuning()))
-        raise ValueError(f"kind: got {kind!r}, wants one of {kinds}")
-    table = Table("kind", *(f"{rate:g}" for rate in TUNING_RATES), title="held-out nats a byte")
-    row: list[str] = []
-    for trial in trials:
-        seed = int(np.random.SeedSequence(trial.seed).generate_state(1)[0])
-        sizes = recipe(Scale.LAPTOP, trial.params)
-        found = train(kind_of(trial.params), sizes, seed, lambda *_: None)
-        row.append(f"{found['held_out_nll']:.4f}")
-        if len(row) == len(TUNING_RATES):
-            table.add_row(kind_of(trial.params), *row)
-            row = []
+    arms = {kind_of(arm): arm for arm in every_arm()}
+    if kind and kind not in arms:
+        raise ValueError(f"kind: got {kind!r}, wants one of {', '.join(arms)}")
+    seed = int(np.random.SeedSequence(TUNING_SEED).generate_state(1)[0])
+
+    def loss(name: str, rate: float, steps: int) -> float:
+        sizes = recipe(Scale.LAPTOP, {"steps": steps, "lr": rate})
+        return train(name, sizes, seed, lambda *_: None)["held_out_nll"]
+
+    rounds = (FIRST_ROUND_STEPS, STEPS[Scale.LAPTOP])
+    title = f"held-out nats a byte after {rounds[0]} and {rounds[1]} steps"
+    table = Table("kind", *(f"{rate:g}" for rate in TUNING_RATES), title=title)
+    for name in [kind] if kind else arms:
+        first = [loss(name, rate, rounds[0]) for rate in TUNING_RATES]
+        second = {rate: loss(name, rate, rounds[1]) for rate in finalists(first)}
+        cells = (
+            f"{early:.4f} {second[rate]:.4f}" if rate in second else f"{early:.4f}"
+            for rate, early in zip(TUNING_RATES, first, strict=True)
+        )
+        table.add_row(name, *cells)
     console.print(table)

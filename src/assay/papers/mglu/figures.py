@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from assay.papers.mglu.instructions import ISAS
-from assay.papers.mglu.study import TUNING, TUNING_RATES, arm_name
+from assay.papers.mglu.study import FIRST_ROUND, SECOND_ROUND, TUNING_RATES, arm_name
 from assay.study import Figure, Param, Result, Results, Table
 
 if TYPE_CHECKING:
@@ -109,13 +109,17 @@ def tables(results: Results) -> Iterable[Table]:
     if done.where(what="lm"):
         yield Table(
             "tuning",
-            "Held-out nats a byte by learning rate, one seed at reduced steps (kept in the study)",
+            "Search for learning rates: held-out nats a byte after half of the steps and, for the "
+            "best, after all of them (one seed apart; kept in the study)",
             ("block", *(f"{rate:g}" for rate in TUNING_RATES)),
-            tuple(
-                (name.replace("\n", " "), *(f"{v:.3f}" for v in TUNING[arm]))
-                for name, arm in _KINDS.items()
-            ),
+            tuple((name.replace("\n", " "), *_search(arm)) for name, arm in _KINDS.items()),
         )
+
+
+def _search(arm: tuple[Param, ...]) -> Iterable[str]:
+    for rate, early in zip(TUNING_RATES, FIRST_ROUND[arm], strict=True):
+        late = SECOND_ROUND.get(arm, {}).get(rate)
+        yield f"{early:.3f}" if late is None else f"{early:.3f}, {late:.3f}"
 
 
 # Decode kernels

@@ -40,12 +40,12 @@ _RECIPES: Mapping[Scale, Mapping[str, Any]] = {
         "batch": 64,
     },
 }
-_STEPS = {Scale.SMOKE: 20, Scale.LAPTOP: 800, Scale.GPU: 1000}
+STEPS = {Scale.SMOKE: 20, Scale.LAPTOP: 800, Scale.GPU: 1000}
 
-TUNING_STEPS = 400
 TUNING_SEED = 20250629
 TUNING_RATES = (1e-3, 2e-3, 3e-3, 6e-3)
-TUNING: Mapping[tuple[Param, ...], tuple[float, ...]] = {
+FIRST_ROUND_STEPS = 400
+FIRST_ROUND: Mapping[tuple[Param, ...], tuple[float, ...]] = {
     ("gelu", 0, "none"): (1.7990, 1.6967, 1.6397, 1.7013),
     ("swiglu", 0, "none"): (1.6255, 1.5424, 1.6202, 1.7853),
     ("shared", 0, "none"): (1.5924, 1.5402, 1.6244, 1.6912),
@@ -56,8 +56,17 @@ TUNING: Mapping[tuple[Param, ...], tuple[float, ...]] = {
     ("mglu", 2, "fixed"): (1.6272, 1.6507, 1.6580, 1.7005),
     ("mglu", 4, "fixed"): (1.6150, 1.5301, 1.5880, 1.7243),
 }
-"""Held-out nats a byte of each kind at each of `TUNING_RATES`, at laptop sizes, for one seed that
-no trial uses; as `assay mglu tune` found them on Python 3.11."""
+"""Held-out nats a byte of each kind at each of `TUNING_RATES`, after `FIRST_ROUND_STEPS` of the
+laptop recipe, for a seed that no trial uses; as `assay mglu tune` finds them on Python 3.11."""
+
+SECOND_ROUND: Mapping[tuple[Param, ...], Mapping[float, float]] = {
+    ("gelu", 0, "none"): {2e-3: 1.4167, 3e-3: 1.3917},
+    ("mglu", 1, "learned"): {2e-3: 1.3451, 3e-3: 1.3739},
+    ("mglu", 4, "learned"): {2e-3: 1.3057, 3e-3: 1.3291},
+    ("mglu", 1, "fixed"): {1e-3: 1.3735, 2e-3: 1.3518},
+    ("mglu", 2, "fixed"): {1e-3: 1.3604, 2e-3: 1.3169},
+}
+"""The same after all steps of the recipe, for the `finalists` of the first round."""
 
 _GPU_RATE = 1e-3
 _HIGH_RATE = 3e-2
@@ -82,19 +91,13 @@ class MGLUStudy(Study):
             yield from _decode_trials(_SIZES, seeds or range(3), isa="avx2", cost=7.0)
             yield from _naive_trials("2048x8192", seeds or range(5), cost=12.0)
             yield from _step_trials(scale, seeds or range(5))
-            yield from _lm_trials(scale, _every_arm(), seeds or range(5))
+            yield from _lm_trials(scale, every_arm(), seeds or range(5))
             yield from _spike_trials(scale, seeds or range(5))
         elif scale is Scale.GPU:
             yield from _decode_trials(_SIZES, seeds or range(5), cost=5.0, gpus=1)
             yield from _step_trials(scale, seeds or range(3))
-            yield from _lm_trials(scale, _every_arm(), seeds or range(3))
+            yield from _lm_trials(scale, every_arm(), seeds or range(3))
             yield from _spike_trials(scale, seeds or range(3))
-
-    def tuning(self) -> Iterator[Trial]:
-        """The trials behind `TUNING`; they belong to no scale and decide no claim."""
-        for arm in _every_arm():
-            for rate in TUNING_RATES:
-                yield Trial({**arm, "lr": rate, "steps": TUNING_STEPS}, seed=TUNING_SEED)
 
     def run(self, trial: Trial, context: Context) -> Mapping[str, float]:
         runners = {
@@ -118,15 +121,29 @@ class MGLUStudy(Study):
         return figures.tables(results)
 
 
-def _every_arm() -> tuple[Mapping[str, Param], ...]:
+def every_arm() -> tuple[Mapping[str, Param], ...]:
+    """Parameters of every kind of language model."""
     masked = [make(n) for make in (learned, fixed) for n in (1, 2, 4)]
     return (GELU, SWIGLU, SHARED, *masked)
 
 
+def finalists(losses: Sequence[float]) -> list[float]:
+    """The learning rates that a second round compares: the two best of the first one, and all
+    within 0.02 nats of the best.
+
+    Args:
+        losses: of the first round, in the order of `TUNING_RATES`.
+    """
+    ranked = sorted(zip(losses, TUNING_RATES, strict=True))
+    close = [rate for loss, rate in ranked if loss - ranked[0][0] < 0.02]
+    return sorted({*close, ranked[0][1], ranked[1][1]})
+
+
 def best_rate(arm: Mapping[str, Param]) -> float:
-    """The learning rate at which a kind of language model did best in `TUNING`."""
-    found = TUNING[arm["kind"], arm["n_masks"], arm["masks"]]
-    return TUNING_RATES[found.index(min(found))]
+    """The learning rate at which a kind of language model did best in the `SECOND_ROUND`."""
+    key = (arm["kind"], arm["n_masks"], arm["masks"])
+    found = SECOND_ROUND.get(key) or dict(zip(TUNING_RATES, FIRST_ROUND[key], strict=True))
+    return min(found, key=lambda rate: found[rate])
 
 
 def _bytes_trials(sizes: Sequence[str]) -> Iterator[Trial]:
@@ -203,7 +220,7 @@ def _lm_trials(
         lr = _GPU_RATE if on_gpu else best_rate(arm)
         for seed in seeds:
             yield Trial(
-                {**arm, "lr": lr, "steps": _STEPS[scale]},
+                {**arm, "lr": lr, "steps": STEPS[scale]},
                 seed,
                 claims=tuple(id for id in _claims_of(arm) if id in declared),
                 cost=_lm_cost(scale, arm),
@@ -220,7 +237,7 @@ def _spike_trials(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
                 {**arm, "what": "spike", "lr": _HIGH_RATE, "steps": _SPIKE_STEPS},
                 seed,
                 claims=("C9",),
-                cost=_lm_cost(scale, arm) * _SPIKE_STEPS / _STEPS[scale],
+                cost=_lm_cost(scale, arm) * _SPIKE_STEPS / STEPS[scale],
                 gpus=int(on_gpu),
                 needs=(Need.gpu(),) * on_gpu,
             )
@@ -247,7 +264,7 @@ def _lm_cost(scale: Scale, arm: Mapping[str, Param]) -> float:
         return 20.0
     # Seconds a step of the laptop recipe on one core: a body, and products of the masks.
     masks = float(arm["n_masks"])
-    return 15.0 + _STEPS[scale] * (0.072 if not masks else 0.065 + 0.017 * masks)
+    return 15.0 + STEPS[scale] * (0.072 if not masks else 0.065 + 0.017 * masks)
 
 
 def _bytes(params: Mapping[str, Param], context: Context) -> dict[str, float]:
