@@ -118,7 +118,7 @@ def tables(results: Results) -> Iterable[Table]:
 
 def _search(arm: tuple[Param, ...]) -> Iterable[str]:
     for rate, early in zip(TUNING_RATES, FIRST_ROUND[arm], strict=True):
-        late = SECOND_ROUND.get(arm, {}).get(rate)
+        late = SECOND_ROUND[arm].get(rate)
         yield f"{early:.3f}" if late is None else f"{early:.3f}, {late:.3f}"
 
 

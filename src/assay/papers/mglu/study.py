@@ -61,10 +61,14 @@ laptop recipe, for a seed that no trial uses; as `assay mglu tune` finds them on
 
 SECOND_ROUND: Mapping[tuple[Param, ...], Mapping[float, float]] = {
     ("gelu", 0, "none"): {2e-3: 1.4167, 3e-3: 1.3917},
-    ("mglu", 1, "learned"): {2e-3: 1.3451, 3e-3: 1.3739},
+    ("swiglu", 0, "none"): {2e-3: 1.3094, 3e-3: 1.3161},
+    ("shared", 0, "none"): {1e-3: 1.3581, 2e-3: 1.3314},
+    ("mglu", 1, "learned"): {1e-3: 1.3737, 2e-3: 1.3451, 3e-3: 1.3739},
+    ("mglu", 2, "learned"): {2e-3: 1.3034, 3e-3: 1.3087},
     ("mglu", 4, "learned"): {2e-3: 1.3057, 3e-3: 1.3291},
     ("mglu", 1, "fixed"): {1e-3: 1.3735, 2e-3: 1.3518},
     ("mglu", 2, "fixed"): {1e-3: 1.3604, 2e-3: 1.3169},
+    ("mglu", 4, "fixed"): {2e-3: 1.3188, 3e-3: 1.3273},
 }
 """The same after all steps of the recipe, for the `finalists` of the first round."""
 
@@ -141,8 +145,7 @@ def finalists(losses: Sequence[float]) -> list[float]:
 
 def best_rate(arm: Mapping[str, Param]) -> float:
     """The learning rate at which a kind of language model did best in the `SECOND_ROUND`."""
-    key = (arm["kind"], arm["n_masks"], arm["masks"])
-    found = SECOND_ROUND.get(key) or dict(zip(TUNING_RATES, FIRST_ROUND[key], strict=True))
+    found = SECOND_ROUND[arm["kind"], arm["n_masks"], arm["masks"]]
     return min(found, key=lambda rate: found[rate])
 
 
