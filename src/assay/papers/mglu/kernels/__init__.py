@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib.util
 import logging
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -67,7 +68,9 @@ def mglu_hidden(
         raise ValueError(f"scale: got {tuple(scale.shape)}, wants {(n_masks, len(x))}")
     one_of("activation", activation, tuple(CODES))
     one_of("backend", backend, BACKENDS)
-    return _mglu_hidden(x, weight, mask_bits, scale, n_masks, layout, activation, backend)
+    return torch.ops.assay_mglu.mglu_hidden(
+        x, weight, mask_bits, scale, n_masks, layout, activation, backend
+    )
 
 
 def glu_hidden(
@@ -97,7 +100,7 @@ def glu_hidden(
         )
     one_of("activation", activation, tuple(CODES))
     one_of("backend", backend, BACKENDS)
-    return _glu_hidden(x, weight, activation, backend)
+    return torch.ops.assay_mglu.glu_hidden(x, weight, activation, backend)
 
 
 def choose_backend(backend: str, device: str, dtype: torch.dtype) -> str:
@@ -152,7 +155,6 @@ def _fall_back(to: str, why: str) -> str:
     return to
 
 
-@torch.library.custom_op("assay_mglu::mglu_hidden", mutates_args=())
 def _mglu_hidden(
     x: Tensor,
     weight: Tensor,
@@ -178,8 +180,7 @@ def _mglu_hidden(
     return triton_gpu.mglu_hidden(*arguments)
 
 
-@_mglu_hidden.register_fake
-def _(
+def _fake_mglu_hidden(
     x: Tensor,
     weight: Tensor,
     mask_bits: Tensor,
@@ -192,7 +193,6 @@ def _(
     return x.new_empty(x.shape[0], weight.shape[0])
 
 
-@torch.library.custom_op("assay_mglu::glu_hidden", mutates_args=())
 def _glu_hidden(x: Tensor, weight: Tensor, activation: str, backend: str) -> Tensor:
     backend = choose_backend(backend, x.device.type, weight.dtype)
     if len(x) > MAX_BATCH or backend == "torch":
@@ -208,6 +208,29 @@ def _glu_hidden(x: Tensor, weight: Tensor, activation: str, backend: str) -> Ten
     return triton_gpu.glu_hidden(x, weight, activation)
 
 
-@_glu_hidden.register_fake
-def _(x: Tensor, weight: Tensor, activation: str, backend: str) -> Tensor:
+def _fake_glu_hidden(x: Tensor, weight: Tensor, activation: str, backend: str) -> Tensor:
     return x.new_empty(x.shape[0], weight.shape[0] // 2)
+
+
+# `torch.library.custom_op` makes such operators too; it takes longer a call, and imports the
+# compiler at the first one.
+_LIBRARY = torch.library.Library("assay_mglu", "DEF")
+
+
+def _operator(schema: str, run: Callable[..., Tensor], fake: Callable[..., Tensor]) -> None:
+    name = _LIBRARY.define(schema)
+    _LIBRARY.impl(name, run, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"assay_mglu::{name}", fake, lib=_LIBRARY)
+
+
+_operator(
+    "mglu_hidden(Tensor x, Tensor weight, Tensor mask_bits, Tensor? scale, int n_masks, "
+    "str layout, str activation, str backend) -> Tensor",
+    _mglu_hidden,
+    _fake_mglu_hidden,
+)
+_operator(
+    "glu_hidden(Tensor x, Tensor weight, str activation, str backend) -> Tensor",
+    _glu_hidden,
+    _fake_glu_hidden,
+)
