@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 
@@ -15,6 +16,11 @@ from assay.papers.mglu.packing import pack_masks
 
 ACTIVATIONS = {"silu": F.silu, "gelu": F.gelu, "relu": F.relu}
 compiled = pytest.mark.skipif(native.library() is None, reason=native.reason() or "compiled")
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="no C++ compiler")
+def test_where_there_is_a_compiler_the_extra_holds_all_that_the_kernels_need():
+    assert native.reason() == ""
 
 
 def problem(n, h, d, batch=1, dtype=torch.float32, seed=0):
