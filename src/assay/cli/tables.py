@@ -28,7 +28,7 @@ STYLES = {
     Outcome.NEEDS: "dim",
     Outcome.FAILED: "bold white on red",
 }
-_NARROWEST_TABLE = 70
+_NARROWEST_TABLE = 120  # columns; below that a table breaks its sentences into single words
 DID_NOT_HOLD = (Outcome.CONTRADICTED, Outcome.NOT_REPRODUCED)
 
 console = Console(highlight=False)
@@ -64,13 +64,12 @@ def table(slug: str, scale: Scale, found: Iterable[Verdict]) -> RenderableType:
     """A paper's verdicts: claim, the paper's figure, what was measured, verdict."""
     paper, study = registry.paper(slug), registry.study(slug)
     if console.width < _NARROWEST_TABLE:
-        return _lines(f"{slug}: {paper.title} ({scale})", found)
+        return _lines(slug, f"{slug}: {paper.title} ({scale})", found)
     grid = Table(
         title=f"{slug}: {paper.title} ({scale})",
         title_justify="left",
         title_style="bold",
         expand=False,
-        show_lines=console.width < 110,
     )
     grid.add_column("claim", no_wrap=True)
     grid.add_column("statement", ratio=4)
@@ -91,14 +90,16 @@ def table(slug: str, scale: Scale, found: Iterable[Verdict]) -> RenderableType:
     return grid
 
 
-def _lines(title: str, found: Iterable[Verdict]) -> RenderableType:
+def _lines(slug: str, title: str, found: Iterable[Verdict]) -> RenderableType:
     """Verdicts below each other, where columns would have no room for words."""
     text = Text(title, style="bold")
     for verdict in found:
+        claim = registry.study(slug).claim(verdict.claim)
         protocol = f" ({verdict.protocol})" if verdict.protocol else ""
         text.append(f"\n{verdict.claim}{protocol}: ", style="not bold")
         text.append(str(verdict.outcome), style=f"not bold {STYLES[verdict.outcome]}")
-        text.append(f"\n  {verdict.reason}", style="not bold")
+        text.append(f"\n  {claim.statement}\n  paper: {claim.figure}", style="not bold")
+        text.append(f"\n  measured: {verdict.reason}", style="not bold")
     return text
 
 
