@@ -27,13 +27,18 @@ def verdicts(slug: str, scale: Scale, results: Results, *, here: bool = True) ->
         slug: the paper.
         scale: whose trials and tests count.
         results: what was measured at that scale by the study's current version.
-        here: whether they were measured on this machine; only then does what is missing here
-            explain why a trial has no result.
+        here: whether they were measured on this machine; then what is missing here explains why
+            a trial has no result. Elsewhere only what the trials declare can, where none was run.
     """
     study = registry.study(slug)
+    keys = {result.key for result in results}
     found = []
     for claim_id, trials in measuring(study, scale).items():
-        needs = (*package_needs(slug), *(need for t in trials for need in t.needs))
-        missing = missing_needs(slug, needs) if here else ()
+        declared = tuple(dict.fromkeys(need for t in trials for need in t.needs))
+        if here:
+            missing = missing_needs(slug, (*package_needs(slug), *declared))
+        else:
+            ran = any(t.key(slug, study.version, scale) in keys for t in trials)
+            missing = () if ran else declared
         found.append(judge(study.claim(claim_id), scale, trials, results, missing))
     return found
