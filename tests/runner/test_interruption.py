@@ -32,7 +32,13 @@ def drive(trials: list[dict[str, Any]], home: Path) -> subprocess.Popen[str]:
         env={**os.environ, "ASSAY_HOME": str(home), "PYTHONPATH": os.pathsep.join(paths)},
         stdout=subprocess.PIPE,
         text=True,
+        preexec_fn=_heed_ctrl_c,
     )
+
+
+def _heed_ctrl_c() -> None:
+    # What runs in the background of a shell without job control inherits a deaf ear.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 
 def lines(driver: subprocess.Popen[str]) -> list[dict[str, Any]]:
