@@ -31,14 +31,12 @@ def verdicts(slug: str, scale: Scale, results: Results, *, here: bool = True) ->
             a trial has no result. Elsewhere only what the trials declare can, where none was run.
     """
     study = registry.study(slug)
-    keys = {result.key for result in results}
     found = []
     for claim_id, trials in measuring(study, scale).items():
         declared = tuple(dict.fromkeys(need for t in trials for need in t.needs))
         if here:
             missing = missing_needs(slug, (*package_needs(slug), *declared))
         else:
-            ran = any(t.key(slug, study.version, scale) in keys for t in trials)
-            missing = () if ran else declared
+            missing = () if results.of(trials) else declared
         found.append(judge(study.claim(claim_id), scale, trials, results, missing))
     return found

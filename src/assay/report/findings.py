@@ -160,7 +160,7 @@ def examine(slug: str, study: Study, measurements: Sequence[Measurement]) -> lis
         for m in sorted(measurements, key=order)
         if m.version == study.version
         for verdict in verdicts(slug, m.scale, m.results, here=m.origin.own)
-        if _touched(planned[m.scale][verdict.claim], m.results)
+        if m.results.of(planned[m.scale][verdict.claim])
     ]
     return [
         ClaimFindings(
@@ -185,11 +185,6 @@ def _findings(claim: Claim, judged: Sequence[tuple[Measurement, Verdict]]) -> It
         drawn = strips(test, [verdict for _, verdict in here])
         for (measurement, verdict), strip in zip(here, drawn, strict=True):
             yield Finding(measurement, verdict, quantity(test), is_range(test), strip)
-
-
-def _touched(planned: Sequence[Trial], results: Results) -> bool:
-    found = {(tuple(sorted(r.params.items())), r.seed) for r in results}
-    return any((tuple(sorted(t.params.items())), t.seed) in found for t in planned)
 
 
 def _wanted(slug: str, claim: Claim, scale: Scale, trials: Sequence[Trial]) -> Wanted:

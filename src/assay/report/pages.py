@@ -122,7 +122,8 @@ def paper_page(
 def _show(
     slug: str, study: Study, measurement: Measurement, assets: dict[str, bytes | Path]
 ) -> Shown:
-    results, problems = measurement.results, []
+    # Trials of other settings, as --set and --seeds run them, belong in no figure of the study.
+    results, problems = measurement.results.of(study.trials(measurement.scale)), []
     folder = f"{slug}/{measurement.name}"
     figures, problem = listed(study.figures(results.ok))
     problems += [f"figures: {problem}"] if problem else []

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar, assert_never
 
-from assay.study.results import Result, Results
+from assay.study.results import Result, Results, identity
 from assay.study.tests import Compare, Holds, Op, Sample, Test, Threshold, Trend
 from assay.study.verdict import Outcome, Verdict
 from assay.study.vocabulary import Claim, Need, Param, Protocol, Scale, Trial
@@ -70,8 +70,8 @@ def judge(
         claim.id, scale, Outcome.INCONCLUSIVE, "", protocol=protocol, asked=asked(test)
     )
 
-    found = {(_params(r.params), r.seed): r for r in results}
-    mine = [found.get((_params(t.params), t.seed)) for t in planned]
+    found = {identity(r.params, r.seed): r for r in results}
+    mine = [found.get(identity(t.params, t.seed)) for t in planned]
     broken = [r for r in mine if r is not None and not r.ok]
     if broken:
         return replace(verdict, outcome=Outcome.FAILED, n=len(broken), reason=_broken(broken))
@@ -503,8 +503,3 @@ def _label(result: Result) -> str:
 def _sample(sample: Sample) -> str:
     where = ", ".join(f"{k}={v}" for k, v in sample.where.items())
     return f"{sample.metric} where {where}" if where else sample.metric
-
-
-def _params(params: Mapping[str, Param]) -> tuple[tuple[str, str, Param], ...]:
-    # 1, 1.0 and True are equal in Python but different parameters in the ledger's key.
-    return tuple(sorted((k, type(v).__name__, v) for k, v in params.items()))

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import overload
 
-from assay.study.vocabulary import Param
+from assay.study.vocabulary import Param, Trial
+
+
+def identity(params: Mapping[str, Param], seed: int) -> Hashable:
+    """What tells one trial of a study and scale from another.
+
+    1, 1.0 and True are equal in Python but different parameters in the ledger's key.
+    """
+    return seed, tuple(sorted((k, type(v).__name__, v) for k, v in params.items()))
 
 
 class Status(StrEnum):
@@ -76,6 +84,11 @@ class Results(Sequence[Result]):
     def where(self, **params: Param) -> Results:
         """Those whose params (or `seed`) equal all the given ones."""
         return Results([r for r in self if all(r.value(k) == v for k, v in params.items())])
+
+    def of(self, trials: Iterable[Trial]) -> Results:
+        """Those of the given trials: of equal params, also in type, and equal seed."""
+        wanted = {identity(trial.params, trial.seed) for trial in trials}
+        return Results([r for r in self if identity(r.params, r.seed) in wanted])
 
     @property
     def ok(self) -> Results:

@@ -79,7 +79,7 @@ def figures(results: Results) -> Iterable[Figure]:
         yield Figure(
             "masks",
             "Mask density and flip rate during training",
-            "Left, the share of ones of each number of masks, near one half throughout. Right, the "
+            f"Left, the share of ones of each number of masks, {_density_range(masked)}. Right, the "
             "share of mask entries that flip in a step.",
             partial(_masks, masked),
         )
@@ -120,6 +120,17 @@ def _search(arm: tuple[Param, ...]) -> Iterable[str]:
     for rate, early in zip(TUNING_RATES, FIRST_ROUND[arm], strict=True):
         late = SECOND_ROUND[arm].get(rate)
         yield f"{early:.3f}" if late is None else f"{early:.3f}, {late:.3f}"
+
+
+def _density_range(masked: Sequence[Result]) -> str:
+    values = [
+        value
+        for result in masked
+        for name, points in result.series.items()
+        if name.startswith("mask_density")
+        for _, value in points
+    ]
+    return f"between {min(values):.3f} and {max(values):.3f} in every layer"
 
 
 # Decode kernels
