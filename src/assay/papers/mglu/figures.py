@@ -79,8 +79,8 @@ def figures(results: Results) -> Iterable[Figure]:
         yield Figure(
             "masks",
             "Mask density and flip rate during training",
-            f"Left, the share of ones of each number of masks, {_density_range(masked)}. Right, the "
-            "share of mask entries that flip in a step.",
+            f"Left, the share of ones of each number of masks, {_density_range(masked)}. "
+            "Right, the share of mask entries that flip in a step.",
             partial(_masks, masked),
         )
 
