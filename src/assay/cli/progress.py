@@ -60,7 +60,7 @@ class _Remaining:
     def __str__(self) -> str:
         if not self.done or not self.cost:
             return f"about {duration(self.planned)} left"
-        part = self.done / self.cost
+        part = min(1.0, self.done / self.cost)
         return f"about {duration((time.monotonic() - self.started) * (1 - part) / part)} left"
 
 
