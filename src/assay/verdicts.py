@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from assay import registry
-from assay.runner import missing_needs
-from assay.study import Need, Results, Scale, Study, Trial, Verdict
+from assay.runner import missing_needs, package_needs
+from assay.study import Results, Scale, Study, Trial, Verdict
 from assay.study.judge import judge
 
 
@@ -12,12 +12,6 @@ def measuring(study: Study, scale: Scale) -> dict[str, list[Trial]]:
     """The trials that measure each claim at a scale; the claims are in the study's order."""
     trials = list(study.trials(scale))
     return {claim.id: [t for t in trials if claim.id in t.claims] for claim in study.claims}
-
-
-def package_needs(slug: str) -> tuple[Need, ...]:
-    """What every trial of a paper needs: the modules of its extra."""
-    hint = f"pip install 'assay[{slug}]'"
-    return tuple(Need.package(module, hint) for module in registry.paper(slug).modules)
 
 
 def verdicts(slug: str, scale: Scale, results: Results, *, here: bool = True) -> list[Verdict]:

@@ -11,10 +11,9 @@ from rich.text import Text
 from assay import registry
 from assay.cli import tables
 from assay.ledger import home
-from assay.runner import capture_environment, missing_needs
+from assay.runner import capture_environment, missing_needs, package_needs
 from assay.study import Scale
 from assay.study.judge import describe
-from assay.verdicts import package_needs
 
 
 def doctor(as_json: bool) -> None:

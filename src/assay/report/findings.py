@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from assay.report.interval import Strip, is_range, quantity, strips
-from assay.runner import missing_needs
+from assay.runner import missing_needs, package_needs
 from assay.study import Claim, Need, Outcome, Protocol, Results, Scale, Study, Trial, Verdict
-from assay.verdicts import measuring, package_needs, verdicts
+from assay.verdicts import measuring, verdicts
 
 SIZES = tuple(Scale)
 """Scales from the smallest to the largest."""

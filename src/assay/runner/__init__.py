@@ -5,7 +5,7 @@ from assay.runner.environment import capture_environment
 from assay.runner.events import Event, RunFinished, RunStarted, Summary, TrialFinished, TrialStarted
 from assay.runner.executor import Answer, Executor
 from assay.runner.local import LocalExecutor
-from assay.runner.needs import missing_needs
+from assay.runner.needs import missing_needs, package_needs
 from assay.runner.plan import (
     LeftOut,
     Plan,
@@ -36,4 +36,5 @@ __all__ = [
     "make_plan",
     "make_plans",
     "missing_needs",
+    "package_needs",
 ]

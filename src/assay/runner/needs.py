@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import psutil
 
+from assay import registry
 from assay.runner.hardware import gpu_ids
 from assay.study import Need, NeedKind
 from assay.toolkits.data import MissingData, find_data
@@ -24,6 +25,12 @@ def missing_needs(slug: str, needs: Iterable[Need]) -> tuple[Need, ...]:
     Raises ValueError for a need whose name makes no sense, such as "two" GPUs.
     """
     return tuple(need for need in dict.fromkeys(needs) if not _is_met(slug, need))
+
+
+def package_needs(slug: str) -> tuple[Need, ...]:
+    """What every trial of a paper needs: the modules of its extra. Raises UnknownPaper."""
+    hint = f"pip install 'assay[{slug}]'"
+    return tuple(Need.package(module, hint) for module in registry.paper(slug).modules)
 
 
 def _is_met(slug: str, need: Need) -> bool:

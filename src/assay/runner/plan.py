@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from assay import registry
 from assay.runner.hardware import cores
-from assay.runner.needs import missing_needs
+from assay.runner.needs import missing_needs, package_needs
 from assay.study import Need, Param, Scale, Study, Trial
 
 if TYPE_CHECKING:
@@ -178,9 +178,7 @@ class _Room:
 def _load(slug: str, reference: str | None = None) -> _Room:
     if reference is None:
         study = registry.study(slug)
-        hint = f"pip install 'assay[{slug}]'"
-        needs = tuple(Need.package(module, hint) for module in registry.paper(slug).modules)
-        return _Room(slug, f"assay.papers.{slug}.study:study", study, needs)
+        return _Room(slug, f"assay.papers.{slug}.study:study", study, package_needs(slug))
     return _Room(slug, reference, load_study(reference), ())
 
 
