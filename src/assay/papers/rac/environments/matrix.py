@@ -26,6 +26,8 @@ class MatrixGame(CooperativeGame):
         render_mode: ``"ansi"`` or None.
 
     Attributes:
+        lotteries: For each stage the probabilities ``(k,)`` and the tables that they draw from,
+            ``(k, |A_1|, ..., |A_n|)``.
         expected: The stages' expected payoffs, an array ``(stages, |A_1|, ..., |A_n|)``.
         best_return: Largest expected return.
 
@@ -47,7 +49,7 @@ class MatrixGame(CooperativeGame):
         shapes = {table.shape for _, tables in lotteries for table in tables}
         if len(shapes) > 1:
             raise ValueError(f"stages: got tables of shapes {sorted(shapes)}, wants one shape")
-        self._lotteries = lotteries
+        self.lotteries = lotteries
         self.expected = np.stack([np.tensordot(p, tables, 1) for p, tables in lotteries])
         self.best_return = float(self.expected.reshape(len(stages), -1).max(axis=1).sum())
         shape = self.expected.shape[1:]
@@ -61,18 +63,18 @@ class MatrixGame(CooperativeGame):
         self._joint: tuple[int, ...] | None = None
 
     def _play(self, joint: np.ndarray) -> tuple[float, list[bool], bool]:
-        probabilities, tables = self._lotteries[self._stage]
+        probabilities, tables = self.lotteries[self._stage]
         drawn = self._random.choice(len(tables), p=probabilities) if len(tables) > 1 else 0
         self._joint = tuple(joint.tolist())
         self._stage += 1
-        over = self._stage == len(self._lotteries)
+        over = self._stage == len(self.lotteries)
         return float(tables[drawn][self._joint]), [over] * len(joint), False
 
     def _observe(self, agent: str) -> np.ndarray:
         return self.state()
 
     def state(self) -> np.ndarray:
-        stages = len(self._lotteries)
+        stages = len(self.lotteries)
         vector = np.zeros(self.state_space.shape, np.float32)
         vector[:stages] = np.arange(stages) == self._stage
         if self._show_joint_action and self._joint is not None:
@@ -84,8 +86,8 @@ class MatrixGame(CooperativeGame):
     def render(self) -> str | None:
         if self.render_mode is None:
             return None
-        lines = [f"stage {self._stage} of {len(self._lotteries)}, last joint action {self._joint}"]
-        if self._stage < len(self._lotteries):
+        lines = [f"stage {self._stage} of {len(self.lotteries)}, last joint action {self._joint}"]
+        if self._stage < len(self.lotteries):
             lines.append(np.array2string(self.expected[self._stage], precision=2))
         return "\n".join(lines)
 
