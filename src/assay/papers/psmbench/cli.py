@@ -173,8 +173,8 @@ def draw(
 ) -> None:
     """Draw a machine, or write it for Graphviz (dot) or as SCXML."""
     from assay.papers.psmbench import drawing
-    from assay.papers.psmbench.files import write_text
     from assay.papers.psmbench.machine import ProtocolStateMachine
+    from assay.toolkits.files import write_text
 
     found = ProtocolStateMachine.from_file(machine, lenient=True)
     if output.suffix == ".dot":

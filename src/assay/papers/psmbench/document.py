@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from assay.papers.psmbench.files import read_json
+from assay.toolkits.files import read_json
 
 _MONTHS = "January|February|March|April|May|June|July|August|September|October|November|December"
 _PAGE_ARTEFACTS = [

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import networkx as nx
 import numpy as np
 
-from assay.papers.psmbench.files import write_bytes
 from assay.papers.psmbench.machine import ProtocolStateMachine
+from assay.toolkits.files import write_bytes
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

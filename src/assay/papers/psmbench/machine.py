@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, PrivateAttr, ValidationError
 
-from assay.papers.psmbench.files import read_json, write_text
 from assay.papers.psmbench.repair import Issue, Repair, kind_of, start_of
+from assay.toolkits.files import read_json, write_text
 
 if TYPE_CHECKING:
     import networkx as nx

@@ -10,7 +10,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from assay.papers.psmbench.files import parse_json
+from assay.toolkits.files import parse_json
 from assay.toolkits.llm import Message
 
 _NAMES = """\
