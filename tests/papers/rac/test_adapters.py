@@ -255,6 +255,9 @@ def test_environments_are_made_by_name(name, options):
 
 def test_foraging_is_cut_off_at_its_limit_and_ends_when_all_is_eaten():
     env = make("lbf:8x8-2p-2f-coop", limit=7)
+    assert env.metadata["name"] == "ForagingEnv"
+    with pytest.raises(NotImplementedError):
+        env.state()
     *_, ends, cuts, _ = play(env, 7)  # everyone waits
     assert not any(ends.values())
     assert all(cuts.values())

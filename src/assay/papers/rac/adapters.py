@@ -136,7 +136,8 @@ class _Listed(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no types
         names = [f"agent_{i}" for i in range(len(n_actions))]
         self.possible_agents = names
         self.agents: list[str] = []
-        self.metadata = {"name": type(env).__name__}
+        self.metadata = {**getattr(env, "metadata", {}), "name": type(self._raw).__name__}
+        self.render_mode = getattr(env, "render_mode", None)
         self._observation_spaces = dict(zip(names, observation_spaces, strict=True))
         self._action_spaces = {a: Discrete(n) for a, n in zip(names, n_actions, strict=True)}
 
@@ -170,6 +171,8 @@ class _Listed(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no types
         return answer
 
     def state(self) -> np.ndarray:
+        if not hasattr(self._raw, "get_state"):
+            return super().state()
         return np.asarray(self._raw.get_state(), dtype=np.float32)
 
     def render(self) -> Any:
