@@ -1,0 +1,128 @@
+"""Opacus' privacy engine with more clippings to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import torch
+from opacus import PrivacyEngine
+from opacus.optimizers import DPOptimizer
+from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+from torch import Tensor
+from torch.optim import Optimizer
+
+from assay.papers.adasig.checks import one_of
+from assay.papers.adasig.clipping import auto_s_weight, auto_v_weight, nsgd_weight, psac_weight
+from assay.papers.adasig.distributed import (
+    DistributedAdaSigDPOptimizer,
+    DistributedAdaSigDPOptimizerFastGradientClipping,
+    DistributedNormWeightedDPOptimizer,
+    DistributedNormWeightedDPOptimizerFastGradientClipping,
+)
+from assay.papers.adasig.ghost import (
+    AdaSigDPOptimizerFastGradientClipping,
+    NormWeightedDPOptimizerFastGradientClipping,
+    NormWeightedLoss,
+)
+from assay.papers.adasig.optimizer import AdaSigDPOptimizer, NormWeightedDPOptimizer
+
+WEIGHTS: dict[str, Callable[..., Tensor]] = {
+    "auto_s": auto_s_weight,
+    "auto_v": auto_v_weight,
+    "psac": psac_weight,
+    "nsgd": nsgd_weight,
+}
+OPACUS = ("flat", "per_layer", "adaptive")
+CLIPPINGS = ("adasig", "sigmoid", *WEIGHTS, *OPACUS)
+
+_CLASSES: dict[tuple[bool, bool, bool], type[NormWeightedDPOptimizer]] = {
+    # sigmoid, ghost, distributed
+    (False, False, False): NormWeightedDPOptimizer,
+    (False, False, True): DistributedNormWeightedDPOptimizer,
+    (False, True, False): NormWeightedDPOptimizerFastGradientClipping,
+    (False, True, True): DistributedNormWeightedDPOptimizerFastGradientClipping,
+    (True, False, False): AdaSigDPOptimizer,
+    (True, False, True): DistributedAdaSigDPOptimizer,
+    (True, True, False): AdaSigDPOptimizerFastGradientClipping,
+    (True, True, True): DistributedAdaSigDPOptimizerFastGradientClipping,
+}
+
+
+class AdaSigPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
+    """Opacus' `PrivacyEngine`, whose `make_private` and `make_private_with_epsilon` take more.
+
+    `clipping` may also be
+
+    - "adasig": sigmoid clipping with a learned slope, `AdaSigDPOptimizer`;
+    - "sigmoid": the same with a fixed slope, at no privacy cost of its own;
+    - "auto_s", "auto_v", "psac", "nsgd": the weights of that name;
+
+    beside Opacus' own "flat" (the default), "per_layer" and "adaptive" (the quantile of Andrew et
+    al. 2021, whose noisy count Opacus accounts for by more noise in the sum of gradients).
+    `clipping_kwargs` holds the arguments of the optimizer or weight, such as
+    ``{"initial_slope": 5.0, "accounting": "joint"}`` or ``{"r": 0.1}``. All but "per_layer" and
+    "adaptive" work in `grad_sample_mode="ghost"`.
+
+    Args:
+        accountant: "prv", "rdp" or "gdp".
+        secure_mode: noise and sampling from a cryptographically secure source.
+
+    Example:
+        engine = AdaSigPrivacyEngine()
+        model, optimizer, loader = engine.make_private(
+            module=model, optimizer=optimizer, data_loader=loader,
+            noise_multiplier=1.0, max_grad_norm=1.0, clipping="adasig",
+        )
+    """
+
+    def _prepare_optimizer(
+        self,
+        *,
+        optimizer: Optimizer,
+        clipping: str = "flat",
+        clipping_kwargs: Mapping[str, Any] | None = None,
+        distributed: bool = False,
+        grad_sample_mode: str = "hooks",
+        noise_generator: torch.Generator | None = None,
+        **options: Any,
+    ) -> DPOptimizer:
+        one_of("clipping", clipping, CLIPPINGS)
+        extra = dict(clipping_kwargs or {})
+        if clipping in OPACUS:
+            return super()._prepare_optimizer(
+                optimizer=optimizer,
+                clipping=clipping,
+                distributed=distributed,
+                grad_sample_mode=grad_sample_mode,
+                noise_generator=noise_generator,
+                **options,
+                **extra,
+            )
+        one_of("grad_sample_mode", grad_sample_mode, ("hooks", "functorch", "ew", "ghost"))
+        sigmoid = clipping in ("adasig", "sigmoid")
+        if not sigmoid:
+            weight = WEIGHTS[clipping]
+            own = {name: extra.pop(name) for name in ("r",) if name in extra}
+            extra["weight"] = partial(weight, **own)
+        elif clipping == "sigmoid":
+            extra["adapt"] = False
+        kind = _CLASSES[sigmoid, grad_sample_mode == "ghost", distributed]
+        return kind(
+            optimizer.original_optimizer if isinstance(optimizer, DPOptimizer) else optimizer,
+            generator=self.secure_rng if self.secure_mode else noise_generator,
+            secure_mode=self.secure_mode,
+            **options,
+            **extra,
+        )
+
+    def _prepare_criterion(
+        self, *, module: Any, optimizer: DPOptimizer, criterion: Any, **options: Any
+    ) -> DPLossFastGradientClipping:
+        if isinstance(optimizer, NormWeightedDPOptimizer):
+            reduction = options.get("loss_reduction", "mean")
+            return NormWeightedLoss(module, optimizer, criterion, reduction)
+        return super()._prepare_criterion(
+            module=module, optimizer=optimizer, criterion=criterion, **options
+        )

@@ -1,0 +1,170 @@
+"""Clipping by a weight of the norm without per-sample gradients: fast gradient ("ghost") clipping.
+
+Opacus finds the norms in a first backward pass and the sum of clipped gradients in a second one,
+of the weighted losses. A slope that adapts takes a third, with the slope's weights.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from opacus.optimizers import DPOptimizerFastGradientClipping
+from opacus.utils.fast_gradient_clipping_utils import (
+    DPLossFastGradientClipping,
+    DPTensorFastGradientClipping,
+)
+from torch import Tensor
+
+from assay.papers.adasig.clipping import ROUNDING
+from assay.papers.adasig.optimizer import AdaSigDPOptimizer, NormWeightedDPOptimizer
+
+
+class NormWeightedDPOptimizerFastGradientClipping(
+    NormWeightedDPOptimizer,
+    DPOptimizerFastGradientClipping,  # type: ignore[misc]
+):
+    """`NormWeightedDPOptimizer` for ghost clipping; its loss is `NormWeightedLoss`.
+
+    Args:
+        *args: as `NormWeightedDPOptimizer`.
+        **options: as `NormWeightedDPOptimizer`, without `diagnostics` and `nonfinite`, which need
+            per-sample gradients.
+
+    Raises:
+        TypeError, ValueError: an argument outside its range; parameters of less than 32 bits,
+            whose sums are rounded before noise could be added.
+    """
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        if options.get("diagnostics"):
+            raise ValueError("diagnostics: got True, wants False in ghost mode")
+        if options.get("nonfinite", "raise") != "raise":
+            raise ValueError(
+                f'nonfinite: got {options["nonfinite"]!r}, wants "raise" in ghost mode'
+            )
+        super().__init__(*args, **options)
+        check_precision(self.params)
+        self._pending: list[list[Tensor]] = []
+
+    def receive(self, sums: list[list[Tensor]]) -> None:
+        """Takes a physical batch's sums from the loss; they count at the next `step`.
+
+        Args:
+            sums: for each row of `weights`, one tensor per parameter.
+
+        Raises:
+            ValueError: there was no `step` or `zero_grad` since the last sums.
+        """
+        if self._pending:
+            raise ValueError(
+                "loss.backward: got a second call before optimizer.step(), wants one for each; "
+                "for batches larger than memory use BatchMemoryManager"
+            )
+        super().zero_grad()  # what the pass for the norms left in p.grad was not clipped
+        self._pending = sums
+
+    def zero_grad(self, set_to_none: bool = False) -> None:
+        """Clears gradients; the sums too, unless the logical batch goes on."""
+        super().zero_grad(set_to_none)
+        self._pending = []
+
+    def accumulate(self) -> None:
+        """Adds the sums of this batch to those of the logical batch.
+
+        Raises:
+            ValueError: no loss was run backward since the last step.
+        """
+        if not self._pending:
+            raise ValueError("step: got no gradients, wants loss.backward() before each step")
+        self._accumulate(self._pending)
+        self._pending = []
+
+
+class AdaSigDPOptimizerFastGradientClipping(
+    AdaSigDPOptimizer, NormWeightedDPOptimizerFastGradientClipping
+):
+    """`AdaSigDPOptimizer` for ghost clipping; its loss is `NormWeightedLoss`.
+
+    Args:
+        *args: as `AdaSigDPOptimizer`.
+        **options: as `AdaSigDPOptimizer`, without `diagnostics` and `nonfinite`.
+
+    Raises:
+        TypeError, ValueError: as `NormWeightedDPOptimizerFastGradientClipping`.
+    """
+
+
+class NormWeightedLoss(DPLossFastGradientClipping):  # type: ignore[misc]
+    """A criterion whose losses run backward once for the norms and once for each sum.
+
+    Args:
+        module: the model, wrapped for ghost clipping by Opacus.
+        optimizer: a `NormWeightedDPOptimizerFastGradientClipping`.
+        criterion: the loss, whose `reduction` is that of module and optimizer.
+        loss_reduction: "mean" or "sum".
+    """
+
+    def __call__(self, *args: Any, **kwargs: Any) -> NormWeightedLossTensor:
+        """The criterion's losses, to be run backward; arguments are the criterion's."""
+        return _rewrapped(super().__call__(*args, **kwargs))
+
+
+class NormWeightedLossTensor(DPTensorFastGradientClipping):  # type: ignore[misc]
+    """The losses of a batch; arithmetic on them gives losses of the same kind."""
+
+    def backward(self) -> None:
+        """Leaves the weighted sums of the gradients with the optimizer."""
+        optimizer: NormWeightedDPOptimizerFastGradientClipping = self.optimizer
+        losses = self.loss_per_sample
+        total = losses.mean(0) if self.loss_reduction == "mean" else losses.sum(0)
+        total.backward(retain_graph=True)
+        norms = self.module.get_norm_sample().double() * (1 + ROUNDING)
+        optimizer.check_finite(norms)
+        self.module.disable_hooks()
+        rows = optimizer.weights(norms)
+        sums = []
+        for i, weights in enumerate(rows, 1):
+            weighted = (weights.to(losses.device, losses.dtype) * losses).sum()
+            sums.append(
+                torch.autograd.grad(
+                    weighted,
+                    optimizer.params,
+                    retain_graph=i < len(rows),
+                    allow_unused=True,
+                    materialize_grads=True,
+                )
+            )
+        self.module.enable_hooks()
+        optimizer.receive([list(gradients) for gradients in sums])
+
+
+def _rewrapped(plain: DPTensorFastGradientClipping) -> NormWeightedLossTensor:
+    return NormWeightedLossTensor(
+        plain.module, plain.optimizer, plain.loss_per_sample, plain.loss_reduction
+    )
+
+
+def _arithmetic(name: str) -> Any:
+    operation = getattr(DPTensorFastGradientClipping, name)
+
+    def operate(self: NormWeightedLossTensor, *others: Any) -> NormWeightedLossTensor:
+        return _rewrapped(operation(self, *others))
+
+    return operate
+
+
+for _name in ("__truediv__", "__mul__", "__add__", "__sub__", "__rsub__", "__neg__"):
+    # Opacus' own give losses that would be clipped by a constant.
+    setattr(NormWeightedLossTensor, _name, _arithmetic(_name))
+
+
+def check_precision(parameters: list[Any]) -> None:
+    """Raises ValueError where a parameter has less than 32 bits.
+
+    Args:
+        parameters: of the model.
+    """
+    for p in parameters:
+        if p.dtype.itemsize < 4:
+            raise ValueError(f"parameters: got {p.dtype}, wants float32 or float64 in this mode")
