@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from assay.papers.mglu import timing
 from assay.papers.mglu.cli import app
+from assay.toolkits import timing
 
 runner = CliRunner()
 

@@ -290,7 +290,7 @@ def _record_masks(
 
 
 def step_times(kinds: Sequence[str], recipe: Recipe, seed: int) -> dict[str, float]:
-    """Median seconds of one training step of each kind, interleaved; see `timing.interleave`.
+    """Median seconds of one training step of each kind, interleaved; see `interleave`.
 
     Args:
         kinds: see `build_model`.
@@ -300,7 +300,7 @@ def step_times(kinds: Sequence[str], recipe: Recipe, seed: int) -> dict[str, flo
     from accelerate import Accelerator
     from torch.optim import AdamW
 
-    from assay.papers.mglu.timing import interleave
+    from assay.toolkits.timing import interleave
 
     device = Accelerator().device
     windows = split(corpus())[0][: recipe.batch * (recipe.context + 1)]
