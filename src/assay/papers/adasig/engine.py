@@ -69,6 +69,11 @@ class AdaSigPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
         accountant: "prv", "rdp" or "gdp".
         secure_mode: noise and sampling from a cryptographically secure source.
 
+    Raises:
+        ImportError: `secure_mode` and there is no torchcsprng.
+        TypeError, ValueError: from `make_private`, an unknown clipping, a mode it does not work
+            in, or an argument outside its range.
+
     Example:
         engine = AdaSigPrivacyEngine()
         model, optimizer, loader = engine.make_private(
