@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+
+from assay.papers.rac.checkpoints import load_state, save_state
+
+
+def same(first, second):
+    assert type(first) is type(second)
+    if isinstance(first, dict):
+        assert list(first) == list(second)
+        return all(same(first[key], second[key]) for key in first)
+    if isinstance(first, list | tuple):
+        assert len(first) == len(second)
+        return all(map(same, first, second))
+    if isinstance(first, torch.Tensor):
+        return first.dtype == second.dtype and torch.equal(first, second)
+    if isinstance(first, np.ndarray):
+        return first.dtype == second.dtype and np.array_equal(first, second)
+    return first == second
+
+
+def test_states_come_back_as_they_went(tmp_path):
+    net = torch.nn.GRU(3, 4)
+    optimizer = torch.optim.RMSprop(net.parameters(), lr=1e-3)
+    net(torch.ones(2, 3))[0].sum().backward()
+    optimizer.step()
+    shared = torch.arange(6.0)
+    state = {
+        "net": dict(net.state_dict()),
+        "optimizer": optimizer.state_dict(),
+        "numpy": np.random.default_rng(3).bit_generator.state,
+        "torch": torch.Generator().manual_seed(5).get_state(),
+        "edges": np.array([-math.inf, 0.0, 2.5]),
+        "views": (shared[::2], shared.view(2, 3).T, torch.tensor(3)),
+        "flags": np.zeros((0, 2), bool),
+        "config": {"name": "rac", "bins": 4, "beta": None, "best": -math.inf, "on": True},
+    }
+    save_state(tmp_path / "agent_0.best", state)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "agent_0.best.json",
+        "agent_0.best.safetensors",
+    ]
+    assert same(load_state(tmp_path / "agent_0.best"), state)
+
+
+def test_what_could_hold_code_is_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"state\.policy: got function"):
+        save_state(tmp_path / "a", {"policy": lambda: 0})
+    assert not list(tmp_path.iterdir())
+
+
+def test_damaged_files_are_named(tmp_path):
+    save_state(tmp_path / "a", {"x": torch.ones(3)})
+    weights, structure = tmp_path / "a.safetensors", tmp_path / "a.json"
+    whole = structure.read_text()
+    for broken in ("{", '{"odd": 1}', '{"tensor": "y"}', "[", '{"dict": 3}', '{"dict": [[1]]}'):
+        structure.write_text(broken)
+        with pytest.raises(ValueError, match=r"a\.(json|safetensors): no"):
+            load_state(tmp_path / "a")
+    structure.write_text(whole)
+    weights.write_bytes(weights.read_bytes()[:-4])
+    with pytest.raises(ValueError, match=r"a\.safetensors: no state"):
+        load_state(tmp_path / "a")
+    weights.unlink()
+    with pytest.raises(FileNotFoundError):
+        load_state(tmp_path / "a")
