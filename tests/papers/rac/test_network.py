@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from assay.papers.rac.network import QNet, RACNet, best_action, optimistic
+from assay.papers.rac.network import I2QNet, QNet, RACNet, best_action, optimistic, stack
 from assay.papers.rac.reference import contextual_by_passes
 
 
@@ -51,7 +51,8 @@ def test_phi_is_the_largest_over_contexts_without_gradient():
     net = RACNet(4, 3, 5, hidden=8)
     obs = torch.randn(2, 3, 4)
     phi, _ = net.marginal(obs)
-    values, _ = net.contextual(obs)
+    with torch.no_grad():  # with gradients the GRU rounds otherwise
+        values, _ = net.contextual(obs)
     assert (phi.unsqueeze(-2) >= values).all()
     assert (phi.unsqueeze(-2) == values).any(-2).all()
     assert not phi.requires_grad
@@ -82,3 +83,31 @@ def test_sizes_are_checked():
         RACNet(4, 3, 2, context_head="film")
     with pytest.raises(TypeError, match=r"hidden: got 2\.5"):
         QNet(4, 3, hidden=2.5)
+
+
+@pytest.mark.parametrize("head", ["hyper", "concat"])
+def test_stacked_networks_compute_what_each_does(head):
+    torch.manual_seed(0)
+    nets = [RACNet(5, 3, 4, 8, recurrent=False, context_head=head) for _ in range(6)]
+    stacked = stack(nets)
+    obs = torch.randn(6, 2, 7, 5)
+    for name in ("behaviour", "contextual", "marginal"):
+        together, _ = getattr(stacked, name)(obs)
+        alone = torch.stack([getattr(net, name)(x)[0] for net, x in zip(nets, obs, strict=True)])
+        assert torch.allclose(together, alone, atol=1e-6), name
+    i2q = [I2QNet(5, 3, 8, recurrent=False, width=4) for _ in range(6)]
+    both = stack(i2q)
+    features = both.features(obs)
+    for net, x, x2, q, v in zip(
+        i2q,
+        obs,
+        features,
+        both.transition_value(features, features),
+        both.state_value(features),
+        strict=True,
+    ):
+        assert torch.allclose(net.features(x), x2, atol=1e-6)
+        assert torch.allclose(net.transition_value(x2, x2), q, atol=1e-6)
+        assert torch.allclose(net.state_value(x2), v, atol=1e-6)
+    with pytest.raises(ValueError, match="nets: wants"):
+        stack([QNet(5, 3)])

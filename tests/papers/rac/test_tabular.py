@@ -7,6 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
+from assay.papers.rac import environments
 from assay.papers.rac.context import ReturnContext
 from assay.papers.rac.tabular import (
     TabularDistributedQ,
@@ -78,7 +79,7 @@ def play_against_random(learner, game, episodes, seed):
 
 
 def test_hysteretic_reaches_from_iql_to_distributed_q():
-    stages = [PAPER, CLIMBING, PAPER.T]
+    game = environments.MatrixGame(PAPER, CLIMBING, PAPER.T)
     for one, other in (
         (TabularHysteretic(4, 3, beta=1.0, seeds=5), TabularIQL(4, 3, seeds=5)),
         (
@@ -88,7 +89,9 @@ def test_hysteretic_reaches_from_iql_to_distributed_q():
     ):
         for learner in (one, other):
             learner.greedy = lambda states: np.zeros(5, dtype=int)  # the same episodes for both
-            play_against_random(learner, TabularMatrixGame(*stages), 100, seed=3)
+            play_against_random(
+                learner, TabularMatrixGame(environments.MatrixGame(*stages)), 100, seed=3
+            )
         assert (one.visits == other.visits).all()
         if isinstance(other, TabularDistributedQ):
             # Distributed Q keeps an action below the state's best at its first value.
@@ -98,7 +101,7 @@ def test_hysteretic_reaches_from_iql_to_distributed_q():
 
 
 def solve(make, stages=(CLIMBING,), seeds=100, episodes=3000, **options):
-    game = TabularMatrixGame(*stages, **options)
+    game = TabularMatrixGame(environments.MatrixGame(*stages), **options)
     learners = [make(game, seeds, agent) for agent in range(2)]
     train_tabular(game, learners, episodes, lambda e: max(0.05, 1 - e / (0.8 * episodes)))
     return np.isclose(play(game, learners)["rewards"].sum(0), game.best_return).mean()
@@ -143,9 +146,8 @@ def test_two_optima_need_the_memory_of_the_policy():
 
 
 def test_luck_deceives_rac():
-    lucky, unlucky = CLIMBING.copy(), CLIMBING.copy()
-    lucky[1, 1], unlucky[1, 1] = 14, 0
-    assert solve(rac, [[(0.5, lucky), (0.5, unlucky)]]) < 0.1
+    ((odds, tables),) = environments.partially_stochastic_climbing().lotteries
+    assert solve(rac, [list(zip(odds, tables, strict=True))]) < 0.1
 
 
 def test_longer_games_are_learned_backwards_through_the_episode():
@@ -201,5 +203,11 @@ def test_bad_input_is_named():
         learner.learn(np.array([[0], [2]]), np.zeros((1, 1), int), np.zeros((1, 1)))
     with pytest.raises(ValueError, match="wants > 0"):
         TabularLenient(2, 3, temperature=0)
+    game = TabularMatrixGame(environments.paper_game())
     with pytest.raises(ValueError, match="learners: got"):
-        train_tabular(TabularMatrixGame(PAPER), [TabularIQL(2, 3), TabularIQL(2, 3, seeds=2)], 1, 0)
+        train_tabular(
+            TabularMatrixGame(environments.paper_game()),
+            [TabularIQL(2, 3), TabularIQL(2, 3, seeds=2)],
+            1,
+            0,
+        )

@@ -9,8 +9,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.papers.rac.batch import EpisodeBatch
+    from assay.papers.rac.batched import (
+        BatchedHistory,
+        BatchedLearners,
+        BatchedMatrixGame,
+        train_batched,
+    )
     from assay.papers.rac.context import ReturnContext
+    from assay.papers.rac.epsilon import Epsilon
     from assay.papers.rac.loss import hysteretic_loss, iql_loss, lenient_loss, rac_loss
+    from assay.papers.rac.methods import I2Q, IQL, RAC, Hysteretic
     from assay.papers.rac.network import QNet, RACNet
     from assay.papers.rac.tabular import (
         TabularDistributedQ,
@@ -23,7 +31,15 @@ if TYPE_CHECKING:
     from assay.papers.rac.tabular_training import TabularMatrixGame, train_tabular
 
 __all__ = [
+    "I2Q",
+    "IQL",
+    "RAC",
+    "BatchedHistory",
+    "BatchedLearners",
+    "BatchedMatrixGame",
     "EpisodeBatch",
+    "Epsilon",
+    "Hysteretic",
     "QNet",
     "RACNet",
     "ReturnContext",
@@ -38,13 +54,17 @@ __all__ = [
     "iql_loss",
     "lenient_loss",
     "rac_loss",
+    "train_batched",
     "train_tabular",
 ]
 
 _HOMES = {
     "batch": ["EpisodeBatch"],
+    "batched": ["BatchedHistory", "BatchedLearners", "BatchedMatrixGame", "train_batched"],
     "context": ["ReturnContext"],
+    "epsilon": ["Epsilon"],
     "loss": ["hysteretic_loss", "iql_loss", "lenient_loss", "rac_loss"],
+    "methods": ["I2Q", "IQL", "RAC", "Hysteretic"],
     "network": ["QNet", "RACNet"],
     "tabular": [
         "TabularDistributedQ",

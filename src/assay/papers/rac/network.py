@@ -2,11 +2,35 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay.papers.rac.checks import one_of, whole
+
+
+class Linear(nn.Linear):
+    """A linear layer, or many side by side where its parameters are stacked; see `stack`."""
+
+    def forward(self, input: Tensor) -> Tensor:
+        return affine(input, self.weight, self.bias)
+
+
+def affine(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """``x W^T + b``, with weights of one layer or of many stacked.
+
+    Args:
+        x: ``(..., inputs)``, or ``(L, ..., inputs)`` for L layers.
+        weight: ``(outputs, inputs)`` or ``(L, outputs, inputs)``.
+        bias: ``(outputs,)`` or ``(L, outputs)``.
+    """
+    if weight.dim() == 2:
+        return F.linear(x, weight, bias)
+    rows = x.reshape(len(x), -1, x.shape[-1])
+    return torch.baddbmm(bias.unsqueeze(1), rows, weight.mT).view(*x.shape[:-1], -1)
 
 
 class Trunk(nn.Module):
@@ -23,9 +47,9 @@ class Trunk(nn.Module):
 
     def __init__(self, obs_dim: int, hidden: int, recurrent: bool) -> None:
         super().__init__()
-        self.inner = nn.Linear(obs_dim, hidden)
+        self.inner = Linear(obs_dim, hidden)
         self.memory = nn.GRU(hidden, hidden, batch_first=True) if recurrent else None
-        self.outer = None if recurrent else nn.Linear(hidden, hidden)
+        self.outer = None if recurrent else Linear(hidden, hidden)
 
     def forward(self, obs: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         x = F.relu(self.inner(obs))
@@ -56,7 +80,7 @@ class QNet(nn.Module):
         for name, size in (("obs_dim", obs_dim), ("n_actions", n_actions), ("hidden", hidden)):
             whole(name, size)
         self.trunk = Trunk(obs_dim, hidden, recurrent)
-        self.head = nn.Linear(hidden, n_actions)
+        self.head = Linear(hidden, n_actions)
 
     def behaviour(self, obs: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Q values ``(B, T, A)`` of ``obs`` (B, T, obs_dim), and the state after the last step.
@@ -105,10 +129,10 @@ class RACNet(QNet):
         self.context_head = one_of("context_head", context_head, ("hyper", "concat"))
         self.context_trunk = Trunk(obs_dim, hidden, recurrent)
         if context_head == "hyper":
-            self.hyper_weight = nn.Linear(n_contexts, hidden * n_actions)
-            self.hyper_bias = nn.Linear(n_contexts, n_actions)
+            self.hyper_weight = Linear(n_contexts, hidden * n_actions)
+            self.hyper_bias = Linear(n_contexts, n_actions)
         else:
-            self.concat = nn.Linear(hidden + n_contexts, n_actions)
+            self.concat = Linear(hidden + n_contexts, n_actions)
 
     def contextual(self, obs: Tensor, h: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
         """Q_C in every context, ``(B, T, m, A)``, and the state after the last step.
@@ -127,18 +151,15 @@ class RACNet(QNet):
             x: ``(..., hidden)``.
         """
         if self.context_head == "hyper":
-            weight, bias = self.hyper()
-            return torch.einsum("...h,mha->...ma", x, weight) + bias
-        # A one-hot input only picks one column of the weights.
-        hidden = x.shape[-1]
-        shared = F.linear(x, self.concat.weight[:, :hidden], self.concat.bias)
-        return shared.unsqueeze(-2) + self.concat.weight[:, hidden:].T
-
-    def hyper(self) -> tuple[Tensor, Tensor]:
-        """Weights ``(m, hidden, A)`` and biases ``(m, A)`` of every context's last layer."""
-        bias = self.hyper_bias.weight.T + self.hyper_bias.bias
-        weight = self.hyper_weight.weight.T + self.hyper_weight.bias
-        return weight.view(self.n_contexts, -1, bias.shape[-1]), bias
+            # Of a one-hot input, a linear layer gives one column of its weights and its bias.
+            weight = self.hyper_weight.weight + self.hyper_weight.bias.unsqueeze(-1)
+            bias = self.hyper_bias.weight + self.hyper_bias.bias.unsqueeze(-1)
+            rows = weight.unflatten(-2, (x.shape[-1], -1)).movedim(-1, -3).transpose(-1, -2)
+            values = affine(x, rows.flatten(-3, -2), bias.mT.flatten(-2))
+            return values.unflatten(-1, (self.n_contexts, -1))
+        features, contexts = self.concat.weight.split([x.shape[-1], self.n_contexts], dim=-1)
+        shared = affine(x, features, self.concat.bias).unsqueeze(-2)
+        return shared + _beside(contexts.mT, shared)
 
     def marginal(
         self,
@@ -162,6 +183,71 @@ class RACNet(QNet):
             values, h = self.contextual(obs, h)
             phi = optimistic(values, support)
             return (phi if mask is None else phi.masked_fill(~mask, -torch.inf)), h
+
+
+def _beside(table: Tensor, values: Tensor) -> Tensor:
+    """Puts ``(m, A)``, or ``(L, m, A)`` of stacked networks, beside ``(..., 1, A)``."""
+    if table.dim() == 2:
+        return table
+    return table.view(len(table), *[1] * (values.dim() - 3), *table.shape[1:])
+
+
+class I2QNet(QNet):
+    """Q(s, a), and the values of transitions and states that `i2q_loss` learns beside it.
+
+    Args:
+        obs_dim: Length of an input vector.
+        n_actions: Number of actions A.
+        hidden: Width of the trunk.
+        recurrent: Whether the trunk has a memory.
+        width: Width of the two other networks.
+
+    Raises:
+        TypeError, ValueError: A size that is no positive integer.
+    """
+
+    def __init__(
+        self,
+        obs_dim: int,
+        n_actions: int,
+        hidden: int = 64,
+        recurrent: bool = True,
+        width: int = 256,
+    ) -> None:
+        super().__init__(obs_dim, n_actions, hidden, recurrent)
+        self.qss = _value(2 * hidden, whole("width", width))
+        self.v = _value(hidden, width)
+
+    def features(self, obs: Tensor) -> Tensor:
+        """``(B, T, hidden)``: what stands for states.
+
+        Args:
+            obs: ``(B, T, obs_dim)``.
+        """
+        return self.trunk(obs)[0]
+
+    def transition_value(self, here: Tensor, there: Tensor) -> Tensor:
+        """QSS(s, s'), ``(B, T)``.
+
+        Args:
+            here: Features of s, ``(B, T, hidden)``.
+            there: Features of s', of the same shape.
+        """
+        return self.qss(torch.cat([here, there], -1)).squeeze(-1)
+
+    def state_value(self, here: Tensor) -> Tensor:
+        """V(s), ``(B, T)``.
+
+        Args:
+            here: Features of s, ``(B, T, hidden)``.
+        """
+        return self.v(here).squeeze(-1)
+
+
+def _value(inputs: int, width: int) -> nn.Sequential:
+    return nn.Sequential(
+        Linear(inputs, width), nn.ReLU(), Linear(width, width), nn.ReLU(), Linear(width, 1)
+    )
 
 
 def optimistic(values: Tensor, support: Tensor | None = None) -> Tensor:
@@ -190,3 +276,27 @@ def best_action(values: Tensor, mask: Tensor) -> Tensor:
         mask: Which actions are available, bool ``(..., A)``, at least one of each row.
     """
     return values.masked_fill(~mask, -torch.inf).argmax(-1)
+
+
+def stack(nets: Sequence[QNet]) -> QNet:
+    """L networks as one, whose parameters and inputs have a leading axis L.
+
+    Nothing is shared: each computes with its own parameters, side by side.
+
+    Args:
+        nets: Of the same class and sizes, without memory. They are not changed.
+
+    Returns:
+        A network of that class with copies of their parameters.
+
+    Raises:
+        ValueError: Where there are none, or they have a memory.
+    """
+    if not nets or nets[0].trunk.memory is not None:
+        raise ValueError("nets: wants at least one, all without memory (recurrent=False)")
+    stacked = copy.deepcopy(nets[0])
+    each = [dict(net.named_parameters()) for net in nets]
+    with torch.no_grad():
+        for name, parameter in stacked.named_parameters():
+            parameter.data = torch.stack([parameters[name] for parameters in each])
+    return stacked

@@ -26,11 +26,10 @@ class TabularGame(Protocol):
 
 
 class TabularMatrixGame:
-    """Matrix games played one after the other, as states: stage 0, 1, ..., and the end.
+    """Many runs of a `MatrixGame`, as states: stage 0, 1, ..., and the end.
 
     Args:
-        *stages: For each stage the payoffs ``(|A_1|, ..., |A_n|)``, or a list of
-            ``(probability, payoffs)`` of which one is drawn at each play.
+        game: Its tables and stages are taken; it is not played itself.
         show_joint_action: Whether states also tell the last joint action; see `TabularI2Q`.
         rng: Source of the draws; a generator or a seed.
 
@@ -38,30 +37,19 @@ class TabularMatrixGame:
         n_states: Number of states.
         shape: Numbers of the agents' actions.
         best_return: Largest expected return.
-
-    Raises:
-        ValueError: Where stages differ in shape or probabilities do not add up to 1.
     """
 
     def __init__(
         self,
-        *stages: Any,
+        game: Any,
         show_joint_action: bool = False,
         rng: np.random.Generator | int = 0,
     ) -> None:
-        pairs = [stage if isinstance(stage[0], tuple) else [(1.0, stage)] for stage in stages]
-        self._shares = [np.array([share for share, _ in pair], dtype=float) for pair in pairs]
-        self._tables = [np.array([table for _, table in pair], dtype=float) for pair in pairs]
-        shapes = {tables.shape[1:] for tables in self._tables}
-        if len(shapes) != 1:
-            raise ValueError(f"stages: got shapes {sorted(shapes)}, wants one")
-        if not all(np.isclose(shares.sum(), 1) for shares in self._shares):
-            raise ValueError("stages: wants probabilities that add up to 1")
-        (self.shape,) = shapes
-        expected = [np.tensordot(s, t, 1) for s, t in zip(self._shares, self._tables, strict=True)]
-        self.best_return = float(sum(table.max() for table in expected))
+        self._lotteries = game.lotteries
+        self.shape: tuple[int, ...] = game.expected.shape[1:]
+        self.best_return: float = game.best_return
         self._joint = int(np.prod(self.shape)) if show_joint_action else 1
-        self.n_states = 1 + len(stages) * self._joint
+        self.n_states = 1 + len(self._lotteries) * self._joint
         self._rng = np.random.default_rng(rng)
         self._stage = 0
 
@@ -84,14 +72,14 @@ class TabularMatrixGame:
             States, rewards and ends, each ``(seeds,)``.
         """
         seeds = actions.shape[1]
-        shares, tables = self._shares[self._stage], self._tables[self._stage]
+        shares, tables = self._lotteries[self._stage]
         drawn = self._rng.choice(len(shares), size=seeds, p=shares)
         rewards = tables[(drawn, *actions)]
         states = np.full(seeds, 1 + self._stage * self._joint)
         if self._joint > 1:
             states += np.ravel_multi_index(tuple(actions), self.shape)
         self._stage += 1
-        return states, rewards, np.full(seeds, self._stage == len(self._tables))
+        return states, rewards, np.full(seeds, self._stage == len(self._lotteries))
 
 
 def train_tabular(
