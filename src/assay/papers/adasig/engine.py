@@ -107,12 +107,12 @@ class AdaSigPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
             )
         one_of("grad_sample_mode", grad_sample_mode, ("hooks", "functorch", "ew", "ghost"))
         sigmoid = clipping in ("adasig", "sigmoid")
-        if not sigmoid:
-            weight = WEIGHTS[clipping]
-            own = {name: extra.pop(name) for name in ("r",) if name in extra}
-            extra["weight"] = partial(weight, **own)
-        elif clipping == "sigmoid":
+        if clipping == "sigmoid":
             extra["adapt"] = False
+        elif not sigmoid:
+            regulariser = {"r": extra.pop("r")} if "r" in extra else {}
+            extra["weight"] = partial(WEIGHTS[clipping], **regulariser)
+            extra["weight"](torch.ones(1))  # says now what is wrong with r, not at the first step
         kind = _CLASSES[sigmoid, grad_sample_mode == "ghost", distributed]
         return kind(
             optimizer.original_optimizer if isinstance(optimizer, DPOptimizer) else optimizer,
