@@ -89,9 +89,7 @@ def test_hysteretic_reaches_from_iql_to_distributed_q():
     ):
         for learner in (one, other):
             learner.greedy = lambda states: np.zeros(5, dtype=int)  # the same episodes for both
-            play_against_random(
-                learner, TabularMatrixGame(environments.MatrixGame(*stages)), 100, seed=3
-            )
+            play_against_random(learner, TabularMatrixGame(game), 100, seed=3)
         assert (one.visits == other.visits).all()
         if isinstance(other, TabularDistributedQ):
             # Distributed Q keeps an action below the state's best at its first value.
@@ -205,9 +203,4 @@ def test_bad_input_is_named():
         TabularLenient(2, 3, temperature=0)
     game = TabularMatrixGame(environments.paper_game())
     with pytest.raises(ValueError, match="learners: got"):
-        train_tabular(
-            TabularMatrixGame(environments.paper_game()),
-            [TabularIQL(2, 3), TabularIQL(2, 3, seeds=2)],
-            1,
-            0,
-        )
+        train_tabular(game, [TabularIQL(2, 3), TabularIQL(2, 3, seeds=2)], 1, 0)

@@ -7,6 +7,7 @@ each has its own parameters, optimiser moments, gradient clipping and episodes.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -288,7 +289,7 @@ class BatchedLearners:
         self.target.load_state_dict(self.net.state_dict())
 
 
-def clip_each(parameters: list[Tensor], max_norm: float) -> None:
+def clip_each(parameters: Sequence[Tensor], max_norm: float) -> None:
     """Clips the gradients of each learner to a norm, as `torch.nn.utils.clip_grad_norm_` does.
 
     Args:
