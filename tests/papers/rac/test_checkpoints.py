@@ -5,6 +5,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save
 
 from assay.papers.rac.checkpoints import load_state, save_state
 
@@ -41,10 +42,7 @@ def test_states_come_back_as_they_went(tmp_path):
         "config": {"name": "rac", "bins": 4, "beta": None, "best": -math.inf, "on": True},
     }
     save_state(tmp_path / "agent_0.best", state)
-    assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "agent_0.best.json",
-        "agent_0.best.safetensors",
-    ]
+    assert [path.name for path in tmp_path.iterdir()] == ["agent_0.best.safetensors"]
     assert same(load_state(tmp_path / "agent_0.best"), state)
 
 
@@ -54,18 +52,22 @@ def test_what_could_hold_code_is_refused(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_damaged_files_are_named(tmp_path):
-    save_state(tmp_path / "a", {"x": torch.ones(3)})
-    weights, structure = tmp_path / "a.safetensors", tmp_path / "a.json"
-    whole = structure.read_text()
-    for broken in ("{", '{"odd": 1}', '{"tensor": "y"}', "[", '{"dict": 3}', '{"dict": [[1]]}'):
-        structure.write_text(broken)
-        with pytest.raises(ValueError, match=r"a\.(json|safetensors): no"):
-            load_state(tmp_path / "a")
-    structure.write_text(whole)
-    weights.write_bytes(weights.read_bytes()[:-4])
+@pytest.mark.parametrize(
+    "broken", ["{", '{"odd": 1}', '{"tensor": "y"}', "[", '{"dict": 3}', '{"dict": [[1]]}', None]
+)
+def test_damaged_states_are_named(tmp_path, broken):
+    metadata = None if broken is None else {"state": broken}
+    (tmp_path / "a.safetensors").write_bytes(save({"x": torch.ones(3)}, metadata))
     with pytest.raises(ValueError, match=r"a\.safetensors: no state"):
         load_state(tmp_path / "a")
-    weights.unlink()
-    with pytest.raises(FileNotFoundError):
+
+
+def test_short_and_missing_files_are_named(tmp_path):
+    save_state(tmp_path / "a", {"x": torch.ones(3)})
+    file = tmp_path / "a.safetensors"
+    file.write_bytes(file.read_bytes()[:-4])
+    with pytest.raises(ValueError, match=r"a\.safetensors: no state"):
+        load_state(tmp_path / "a")
+    file.unlink()
+    with pytest.raises(FileNotFoundError, match=r"a\.safetensors"):
         load_state(tmp_path / "a")

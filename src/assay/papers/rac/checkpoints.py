@@ -1,4 +1,7 @@
-"""States of learners in files that hold no code: tensors as safetensors, the rest as JSON."""
+"""States of learners in files that hold no code: tensors as safetensors, the rest as JSON in them.
+
+One file for both: a run that is killed while it saves leaves the old state or the new one.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +11,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 
-from assay.toolkits.files import read_json, write_bytes, write_text
+from assay.toolkits.files import write_bytes
 
 
 def save_state(path: str | Path, state: dict[str, Any]) -> None:
-    """Writes ``path.safetensors`` and ``path.json``.
+    """Writes ``path.safetensors``, as a whole or not at all.
 
     Args:
         path: Where, without an ending; the folder must exist.
@@ -24,13 +27,11 @@ def save_state(path: str | Path, state: dict[str, Any]) -> None:
 
     Raises:
         TypeError: For anything else in it.
-        OSError: Where a file cannot be written.
+        OSError: Where the file cannot be written.
     """
     tensors: dict[str, torch.Tensor] = {}
-    structure = _pack(state, "state", tensors)
-    base = Path(path)
-    write_bytes(base.with_name(f"{base.name}.safetensors"), save(tensors))
-    write_text(base.with_name(f"{base.name}.json"), json.dumps(structure, indent=1))
+    structure = json.dumps(_pack(state, "state", tensors))
+    write_bytes(_file(path), save(tensors, metadata={"state": structure}))
 
 
 def load_state(path: str | Path) -> dict[str, Any]:
@@ -44,15 +45,19 @@ def load_state(path: str | Path) -> dict[str, Any]:
 
     Raises:
         ValueError: naming the file, where it is damaged.
-        OSError: Where a file cannot be read.
+        OSError: Where the file cannot be read.
     """
-    base = Path(path)
-    file = base.with_name(f"{base.name}.safetensors")
-    structure = read_json(base.with_name(f"{base.name}.json"))
+    file = _file(path)
     try:
-        return _unpack(structure, load_file(file))
+        with safe_open(file, "pt") as opened:
+            tensors = {name: opened.get_tensor(name) for name in opened.keys()}  # noqa: SIM118
+            return _unpack(json.loads((opened.metadata() or {})["state"]), tensors)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
         raise ValueError(f"{file}: no state of a learner: {error}") from None
+
+
+def _file(path: str | Path) -> Path:
+    return Path(path).with_name(f"{Path(path).name}.safetensors")
 
 
 def _pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:

@@ -102,15 +102,16 @@ def draw_contextual_values(
         axes.grid(False)
         for (row, column), value in np.ndenumerate(table):
             if np.isnan(value):
-                text, colour = f"{values[column, row]:.2f}", None
+                number, colour = values[column, row], None
                 axes.plot(
                     (column - 0.4, column + 0.4), (row, row), color="0.5", linewidth=1, alpha=0.8
                 )
             else:
-                text = f"{value:.2f}"
+                number = value
                 # On the cell's own fill, not on the page: dark on light, light on dark.
                 red, green, blue, _ = image.cmap(image.norm(value))
                 colour = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"
+            text = f"{round(number, 2) + 0.0:.2f}"  # + 0.0: no minus at zero
             axes.text(column, row, text, ha="center", va="center", color=colour)
     left.set_yticks(range(n_actions), rows)
     left.set_ylabel("action")
