@@ -67,6 +67,24 @@ def test_state_is_a_copy():
     assert (kept.epsilon == other.epsilon).all()
 
 
+def test_a_state_holds_no_padding_and_leaves_nothing_behind():
+    short, used = replay(), replay()
+    short.store(episode(2, tag=5.0))
+    state = short.state_dict()
+    assert state["obs"].shape == (1, 3, 2)
+    for tag in range(3):
+        used.store(episode(4, float(tag)))
+    used.load_state_dict(state)
+    assert len(used) == 1
+    used.store(episode(4, tag=6.0))
+    short.store(episode(4, tag=6.0))
+    ours, theirs = (vars(one.at([0, 1])) for one in (short, used))
+    for name, part in ours.items():
+        assert (part == theirs[name]).all(), name
+    used.load_state_dict(replay().state_dict())
+    assert len(used) == 0
+
+
 def test_epsilon_is_constant_within_an_episode():
     changing = episode(3)
     changing.epsilons = [0.5, 0.5, 0.4]

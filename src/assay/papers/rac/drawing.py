@@ -102,12 +102,12 @@ def draw_contextual_values(
         axes.grid(False)
         for (row, column), value in np.ndenumerate(table):
             if np.isnan(value):
-                number, colour = values[column, row], None
+                number, colour = float(values[column, row]), None
                 axes.plot(
                     (column - 0.4, column + 0.4), (row, row), color="0.5", linewidth=1, alpha=0.8
                 )
             else:
-                number = value
+                number = float(value)
                 # On the cell's own fill, not on the page: dark on light, light on dark.
                 red, green, blue, _ = image.cmap(image.norm(value))
                 colour = "black" if 0.3 * red + 0.6 * green + 0.1 * blue > 0.5 else "white"

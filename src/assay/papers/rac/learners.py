@@ -558,6 +558,18 @@ class RACLearner(QLearner):
         support = self._supported(batch.obs[:, :-1])
         return self.rac.loss(self.core.net, self.core.target, batch, support)
 
+    @torch.no_grad()
+    def contextual_values(self, obs: np.ndarray) -> np.ndarray:
+        """Q_C of every context and action at the start of an episode, ``(m, A)``.
+
+        Args:
+            obs: ``(obs_dim,)``.
+        """
+        assert isinstance(self.core.net, RACNet)
+        self._start()
+        given = torch.from_numpy(self._input(obs)).view(1, 1, -1)
+        return self.core.net.contextual(given)[0][0, 0].numpy()
+
     def finish(self) -> None:
         """Warns of a useless context, and of a policy that does not follow phi."""
         self.context.warn()

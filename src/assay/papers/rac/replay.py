@@ -134,8 +134,9 @@ class EpisodeReplay:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """The episodes kept, as arrays, and how many were ever stored."""
-        kept = {name: array[: len(self)].copy() for name, array in self._arrays().items()}
+        """The episodes kept, as arrays cut after the longest, and how many were ever stored."""
+        part = (slice(len(self)), slice(self._length[: len(self)].max(initial=0) + 1))
+        kept = {name: array[part[: array.ndim]].copy() for name, array in self._arrays().items()}
         return {"stored": self._stored, **kept}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -144,9 +145,11 @@ class EpisodeReplay:
         Args:
             state: Of a replay of the same sizes.
         """
-        self._stored = int(state["stored"])
         for name, array in self._arrays().items():
-            array[: len(self)] = state[name]
+            array[: len(self)] = name == "mask"
+            kept = state[name]
+            array[tuple(map(slice, kept.shape[:2]))] = kept
+        self._stored = int(state["stored"])
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {

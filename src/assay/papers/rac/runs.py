@@ -78,6 +78,7 @@ class Run:
 
         Raises:
             ValueError: Where all random episodes bring the same return.
+            TypeError: Where actions are not discrete.
         """
         if self.algo != "rac":
             return self
@@ -100,7 +101,7 @@ class Run:
             env: Its environment.
 
         Raises:
-            ValueError: For options that a learner does not take.
+            TypeError, ValueError: What `make_learners` refuses.
         """
         algo, options = self.algo, dict(self.learner_options)
         if algo == "distributed":
@@ -108,10 +109,7 @@ class Run:
             algo, options["beta"] = "hysteretic", 0.0
         if algo == "rac":
             options["context"] = ReturnContext(self.low, self.high, self.bins)
-        try:
-            return make_learners(env, algo, seed=self.seed, **options)
-        except TypeError as error:
-            raise ValueError(f"{self.algo}: {error}") from error
+        return make_learners(env, algo, seed=self.seed, **options)
 
 
 def train_in(
@@ -139,10 +137,14 @@ def train_in(
     folder = Path(folder)
     env = make(run.env, **run.env_options)
     settings, state = folder / "run.json", folder / "training.safetensors"
-    run = _same(load_run(folder), run, folder) if settings.exists() else run.with_context(env)
+    try:
+        run = _same(load_run(folder), run, folder) if settings.exists() else run.with_context(env)
+        learners = run.learners(env)
+    except TypeError as error:
+        raise ValueError(f"{run.algo} on {run.env}: {error}") from error
     trainer = Trainer(
         env,
-        run.learners(env),
+        learners,
         run.eval_every,
         run.seed,
         Epsilon(steps=run.epsilon_steps),

@@ -227,7 +227,7 @@ class Trainer:
         self._next_evaluation = int(state["next_evaluation"])
 
     def save(self, folder: str | Path) -> None:
-        """Writes `state_dict` to ``folder/training.safetensors`` and ``.json``.
+        """Writes `state_dict` to ``folder/training.safetensors``.
 
         Args:
             folder: Made where it does not exist.
@@ -284,7 +284,7 @@ def play_parallel(
         ValueError: What the environment gives that learners cannot use.
     """
     observations, infos = env.reset(seed=env_seed)
-    sizes = {agent: int(env.action_space(agent).n) for agent in learners}
+    sizes = {agent: _n_actions(env, agent) for agent in learners}
     step = 0
     try:
         seen = {a: _seen(observations, infos, a, sizes[a]) for a in learners}
@@ -313,6 +313,13 @@ def play_parallel(
     except ValueError as error:
         raise _StepError(step, error) from error
     return total, step
+
+
+def _n_actions(env: Any, agent: str) -> int:
+    space = env.action_space(agent)
+    if not hasattr(space, "n"):
+        raise TypeError(f"env: got actions {space} for {agent}, wants Discrete ones")
+    return int(space.n)
 
 
 def _seen(
@@ -408,10 +415,7 @@ def make_learners(
     sizes = {}
     observations, _ = env.reset(seed=seed)
     for agent in agents:
-        space = env.action_space(agent)
-        if not hasattr(space, "n"):
-            raise TypeError(f"env: got actions {space} for {agent}, wants Discrete ones")
-        sizes[agent] = (len(observation_of(observations[agent])), int(space.n))
+        sizes[agent] = (len(observation_of(observations[agent])), _n_actions(env, agent))
     if algo == "rac":
         if context is None:
             returns = random_returns(env, 200, seed, team_reward)
