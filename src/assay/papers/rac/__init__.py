@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     )
     from assay.papers.rac.checkpoints import load_state, save_state
     from assay.papers.rac.context import ReturnContext
+    from assay.papers.rac.cost import update_cost
     from assay.papers.rac.epsilon import Epsilon
     from assay.papers.rac.learners import (
         HystereticLearner,
@@ -87,6 +88,7 @@ __all__ = [
     "train",
     "train_batched",
     "train_tabular",
+    "update_cost",
 ]
 
 _HOMES = {
@@ -95,6 +97,7 @@ _HOMES = {
     "batched": ["BatchedHistory", "BatchedLearners", "BatchedMatrixGame", "train_batched"],
     "checkpoints": ["load_state", "save_state"],
     "context": ["ReturnContext"],
+    "cost": ["update_cost"],
     "epsilon": ["Epsilon"],
     "learners": [
         "HystereticLearner",

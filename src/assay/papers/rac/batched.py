@@ -21,6 +21,8 @@ from assay.papers.rac.epsilon import Epsilon
 from assay.papers.rac.methods import Method, warn_of_disagreement
 from assay.papers.rac.network import QNet, best_action, stack
 
+_SMALL = 1e-30
+
 
 class BatchedGame(Protocol):
     """The same game played by many seeds at once, such as `BatchedPredatorPrey`."""
@@ -281,6 +283,10 @@ class BatchedLearners:
         self._optimiser.zero_grad()
         losses["loss"].sum().backward()
         clip_each(self._parameters, self.max_grad_norm)
+        # Square roots of zeros and denormal numbers, the second moments of units that are off,
+        # take many times as long as others. This bound is lost beside RMSprop's epsilon.
+        if moments := [state["square_avg"] for state in self._optimiser.state.values()]:
+            torch._foreach_clamp_min_(moments, _SMALL)
         self._optimiser.step()
         return {name: part.detach() for name, part in losses.items()}
 
