@@ -30,6 +30,9 @@ HISTORY = 100_000
 """How many slopes an optimizer remembers."""
 
 
+_ROWS, _COLUMNS = 32, 32768
+
+
 @dataclass(frozen=True)
 class Diagnostics:
     """What clipping did in one step. NOT private: it is computed without noise.
@@ -414,10 +417,20 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
 def _weighted_sums(weights: Tensor, gradient: Tensor, p: Tensor) -> Tensor:
     """Sums of per-sample gradients ``(b, *shape)``, one for each row of weights ``(k, b)``."""
     dtype = torch.promote_types(p.dtype, torch.float32)
-    rows = gradient.to(dtype).reshape(len(gradient), p.numel())
+    rows = gradient.reshape(len(gradient), p.numel())
     # A weight of C / x overflows float32 where x is subnormal.
     factors = weights.clamp(max=torch.finfo(dtype).max).to(rows.device, dtype)
-    return (factors @ rows).reshape(-1, *p.shape)
+    if rows.device.type != "cpu":
+        return (factors @ rows.to(dtype)).reshape(-1, *p.shape)
+    # A block stays in the cache while each of its sums reads it: gradients leave memory once.
+    sums = torch.zeros(len(factors), p.numel(), dtype=dtype)
+    for start in range(0, p.numel(), _COLUMNS):
+        columns = slice(start, start + _COLUMNS)
+        for few, block in zip(
+            factors.split(_ROWS, dim=1), rows[:, columns].split(_ROWS), strict=True
+        ):
+            sums[:, columns].addmm_(few, block.to(dtype))
+    return sums.reshape(-1, *p.shape)
 
 
 def _added(totals: list[Tensor] | None, sums: list[Tensor]) -> list[Tensor]:
@@ -427,9 +440,8 @@ def _added(totals: list[Tensor] | None, sums: list[Tensor]) -> list[Tensor]:
 
 
 def _dot(a: list[Tensor], b: list[Tensor]) -> float:
-    dots = [
-        torch.dot(x.flatten().double(), y.flatten().double()) for x, y in zip(a, b, strict=True)
-    ]
+    pairs = zip(a, b, strict=True)
+    dots = [torch.dot(x.flatten().to(y.dtype), y.flatten()).double() for x, y in pairs]
     return float(sum(dot.to(dots[0].device) for dot in dots))
 
 
