@@ -5,6 +5,9 @@ from __future__ import annotations
 import csv
 import json
 import math
+import subprocess
+import sys
+import time
 
 import numpy as np
 import pytest
@@ -208,3 +211,24 @@ def test_a_game_that_cannot_be_seen_is_not_filmed(tmp_path):
     run("train", *PAPER, "--steps", 20, "--out", tmp_path)
     with pytest.raises(ValueError, match="render_mode"):
         run("play", tmp_path, "--gif", tmp_path / "a.gif")
+
+
+def test_a_training_survives_kill_9(tmp_path):
+    code = "from assay.papers.rac.cli import app; app()"
+    arguments = [str(a) for a in ("train", *PAPER, "--out", tmp_path, "--steps", 1_000_000)]
+    process = subprocess.Popen([sys.executable, "-c", code, *arguments], stdout=subprocess.DEVNULL)
+    try:
+        end = time.monotonic() + 120
+        while not (tmp_path / "curve.csv").exists() or len(curve(tmp_path)) < 3:
+            assert process.poll() is None
+            assert time.monotonic() < end
+            time.sleep(0.05)
+    finally:
+        process.kill()
+        process.wait()
+    before = curve(tmp_path)
+    steps = int(before[-1]["steps"]) + 100
+    assert run("train", *PAPER, "--out", tmp_path, "--steps", steps)[0] == 0
+    after = curve(tmp_path)
+    assert after[: len(before)] == before
+    assert int(after[-1]["steps"]) == steps
