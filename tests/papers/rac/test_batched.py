@@ -166,9 +166,9 @@ def test_the_papers_game_is_solved_by_optimists_only():
         "rac": RAC(context=context, beta=10.0),
         "phi": RAC(context=context, act_on="marginal"),
     }.items():
-        game = BatchedMatrixGame(paper_game(), 6)
+        game = BatchedMatrixGame(paper_game(), 5)
         _, history = train_batched(
-            game, method, 1500, 1500, Epsilon(1, 0.05, 1000), learning_rate=2e-3, hidden=32
+            game, method, 800, 800, Epsilon(1, 0.05, 500), learning_rate=5e-3, hidden=32
         )
         final[name] = np.array(history.returns[-1])
     assert (final["rac"] == 8).all()

@@ -98,7 +98,7 @@ def test_hysteretic_reaches_from_iql_to_distributed_q():
             assert (one.q == other.q).all()
 
 
-def solve(make, stages=(CLIMBING,), seeds=100, episodes=3000, **options):
+def solve(make, stages=(CLIMBING,), seeds=60, episodes=2000, **options):
     game = TabularMatrixGame(environments.MatrixGame(*stages), **options)
     learners = [make(game, seeds, agent) for agent in range(2)]
     train_tabular(game, learners, episodes, lambda e: max(0.05, 1 - e / (0.8 * episodes)))
@@ -116,7 +116,7 @@ def rac(game, seeds, agent):
         (lambda g, s, a: TabularIQL(g.n_states, 3, seeds=s, rng=a), 0, 0.05),
         (lambda g, s, a: TabularHysteretic(g.n_states, 3, 0.01, seeds=s, rng=a), 0.99, 1),
         (lambda g, s, a: TabularDistributedQ(g.n_states, 3, seeds=s, rng=a), 1, 1),
-        (lambda g, s, a: TabularLenient(g.n_states, 3, decay=0.9995, seeds=s, rng=a), 0.9, 1),
+        (lambda g, s, a: TabularLenient(g.n_states, 3, decay=0.9993, seeds=s, rng=a), 0.9, 1),
     ],
     ids=["rac", "iql", "hysteretic", "distributed", "lenient"],
 )

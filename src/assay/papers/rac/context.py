@@ -41,7 +41,7 @@ class ReturnContext:
         TypeError: Where neither form is given whole, or `bins` is no integer.
         ValueError: Where ``low >= high``, ``bins < 1``, or edges do not increase.
 
-    Source: Section 3.1.
+    Source: the paper's section on the method.
     """
 
     def __init__(

@@ -42,7 +42,7 @@ class Step:
 
 
 class IndependentLearner(Protocol):
-    """One agent, as `train` needs it."""
+    """One agent, as `train` needs it. What it raises ends the training."""
 
     def act(self, obs: np.ndarray, mask: np.ndarray, epsilon: float = 0.0) -> int:
         """Chooses an available action, at random with probability `epsilon`."""
@@ -511,7 +511,7 @@ class RACLearner(QLearner):
     Raises:
         TypeError, ValueError: An argument outside its range, named in the message.
 
-    Source: Section 3, Table 4.
+    Source: the paper's section on the method, Table 4.
     """
 
     def __init__(

@@ -115,7 +115,7 @@ def distillation(behaviour: Tensor, phi: Tensor, mask: Tensor) -> Tensor:
     Returns:
         ``(...)``, >= 0.
 
-    Source: Section 3.2.
+    Source: the paper's section on the method.
     """
     mask = mask & (phi > -torch.inf)
     ours = behaviour.masked_fill(~mask, _FAR).log_softmax(-1)
@@ -212,7 +212,7 @@ def rac_loss(
     Raises:
         ValueError: Where the numbers of contexts disagree, or a return is NaN or infinite.
 
-    Source: Section 3.2.
+    Source: the paper's section on the method, equations 5 to 11.
     """
     error, values = context_error(net, target, batch, context, gamma, double)
     td_c = over_steps(error**2, batch.filled)

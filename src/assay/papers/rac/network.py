@@ -101,6 +101,9 @@ class RACNet(QNet):
     (Hyper-Net); with the "concat" head c is an input of the layer beside the features
     (Normal-Net). The trunk does not see c, so it runs once for all contexts.
 
+    In the concat head one weight alone tells two contexts of an action apart. Where their returns
+    are far apart it takes long to get there; the paper has the hyper head for such games.
+
     Args:
         obs_dim: Length of an input vector.
         n_actions: Number of actions A.
@@ -112,7 +115,7 @@ class RACNet(QNet):
     Raises:
         TypeError, ValueError: An argument outside its range, named in the message.
 
-    Source: Section 3.2, appendix C.
+    Source: the paper's section on the method and appendix C.
     """
 
     def __init__(
@@ -261,7 +264,7 @@ def optimistic(values: Tensor, support: Tensor | None = None) -> Tensor:
     Returns:
         ``(..., A)``.
 
-    Source: Section 3.2.
+    Source: the paper's section on the method.
     """
     if support is not None:
         values = values.masked_fill(~support, -torch.inf)

@@ -17,7 +17,7 @@ def contextual_by_passes(net: RACNet, obs: Tensor, h: Tensor | None = None) -> T
         obs: Inputs of T steps, ``(B, T, obs_dim)``.
         h: State of the context trunk before the first of them, ``(B, hidden)``.
 
-    Source: Section 3.2, appendix C.
+    Source: the paper's section on the method and appendix C.
     """
     passes = []
     for context in torch.eye(net.n_contexts, dtype=obs.dtype, device=obs.device):

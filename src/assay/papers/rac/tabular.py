@@ -398,7 +398,7 @@ class TabularRAC(TabularLearner):
         q: Q_C, ``(seeds, states, m, actions)``.
         visits: How often each entry was updated, of the same shape.
 
-    Source: Sections 3.1 and 3.2, with a table in place of the networks.
+    Source: the paper's section on the method, with a table in place of the networks.
     """
 
     def __init__(
