@@ -168,6 +168,7 @@ def test_play_is_repeatable_and_films(tmp_path):
     [
         (("--env", "chess"), "env: got 'chess', wants one of"),
         (("--env", "lbf:5x5-2p-1f-coop"), "team_reward"),
+        (("--env", "lbf:5x5-2p-1f-coop", "--algo", "iql", "--steps", 5000), "team_reward"),
         (("--env", "matrix:paper", "--set", "colour=1"), "colour"),
         (("--env", "matrix:paper", "--set", "colour"), "--set: got 'colour', wants NAME=VALUE"),
         (("--env", "matrix:paper", "--env-set", "size=1"), "size"),
@@ -181,7 +182,7 @@ def test_play_is_repeatable_and_films(tmp_path):
 )  # fmt: skip
 def test_bad_trainings_are_refused(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
-        run("train", *options, "--steps", 10, "--eval-every", 10, "--out", tmp_path / "a")
+        run("train", "--steps", 10, *options, "--eval-every", 5000, "--out", tmp_path / "a")
     assert not (tmp_path / "a").exists()
 
 
@@ -205,6 +206,17 @@ def test_play_names_what_is_wrong_with_a_folder(tmp_path):
     (tmp_path / "run.json").write_text('{"env": "matrix:paper", "algo": "iql"}')
     with pytest.raises(FileNotFoundError, match=r"agent_0\.safetensors"):
         run("play", tmp_path)
+    (tmp_path / "agent_0.safetensors").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"agent_0\.safetensors: no state"):
+        run("play", tmp_path)
+    run("train", *PAPER, "--steps", 20, "--out", tmp_path / "other")
+    for name in ("agent_0.safetensors", "agent_1.safetensors"):
+        (tmp_path / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    sizes = {"env": "matrix:paper", "bins": 4, "low": -12, "high": 8}
+    for settings in ({"env": "matrix:paper", "algo": "iql"}, sizes):
+        (tmp_path / "run.json").write_text(json.dumps(settings))
+        with pytest.raises(ValueError, match=r"agent_0: does not fit .*run\.json"):
+            run("play", tmp_path)
 
 
 def test_a_game_that_cannot_be_seen_is_not_filmed(tmp_path):

@@ -117,8 +117,8 @@ def train_in(
 ) -> Trainer:
     """Trains in a folder, or goes on with the training that it holds.
 
-    The folder holds ``run.json``; ``training.safetensors``, from which a killed training goes on;
-    ``curve.csv``; and at the end a file for each agent, which holds no episodes.
+    The folder holds ``run.json``, ``curve.csv``, a file for each agent, which holds no episodes,
+    and ``training.safetensors``, from which a killed training goes on.
 
     Args:
         folder: Made where it does not exist.
@@ -136,9 +136,9 @@ def train_in(
     """
     folder = Path(folder)
     env = make(run.env, **run.env_options)
-    settings, state = folder / "run.json", folder / "training.safetensors"
+    begun = (folder / "training.safetensors").exists()
     try:
-        run = _same(load_run(folder), run, folder) if settings.exists() else run.with_context(env)
+        run = _same(load_run(folder), run, folder) if begun else run.with_context(env)
         learners = run.learners(env)
     except TypeError as error:
         raise ValueError(f"{run.algo} on {run.env}: {error}") from error
@@ -151,9 +151,7 @@ def train_in(
         run.team_reward,
         run.eval_episodes,
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    write_text(settings, json.dumps(asdict(run), indent=1))
-    if state.exists():
+    if begun:
         trainer.resume(folder)
     saved = time.monotonic()
     cost = 0.0
@@ -161,8 +159,12 @@ def train_in(
     def save(trainer: Trainer) -> None:
         nonlocal saved, cost
         started = time.monotonic()
-        trainer.save(folder)
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / "run.json", json.dumps(asdict(run), indent=1))
         _write_curve(folder, trainer)
+        for agent, learner in trainer.learners.items():
+            save_state(folder / agent, _without_episodes(learner.state_dict()))
+        trainer.save(folder)
         saved = time.monotonic()
         cost = saved - started
 
@@ -174,8 +176,6 @@ def train_in(
 
     trainer.run(steps, after_evaluation)
     save(trainer)
-    for agent, learner in trainer.learners.items():
-        save_state(folder / agent, _without_episodes(learner.state_dict()))
     return trainer
 
 
@@ -198,26 +198,31 @@ def load_run(folder: str | Path) -> Run:
 
 
 def load_learners(folder: str | Path, env: Any) -> dict[str, QLearner]:
-    """The learners of a finished training, without their episodes.
+    """The learners of a training as last saved, without their episodes.
 
     Args:
         folder: That of `train_in`.
         env: The environment that they were trained in.
 
     Raises:
-        ValueError: Where a file is damaged.
+        ValueError: Where a file is damaged, or fits other settings.
         OSError: Where one is missing.
     """
     learners = load_run(folder).learners(env)
     for agent, learner in learners.items():
-        learner.load_state_dict(load_state(Path(folder) / agent))
+        path = Path(folder) / agent
+        state = load_state(path)
+        try:
+            learner.load_state_dict(state)
+        except (KeyError, RuntimeError, ValueError) as error:  # of another kind or size
+            raise ValueError(f"{path}: does not fit {folder}/run.json: {error}") from error
     return learners
 
 
 def play_from(
     folder: str | Path, episodes: int, seed: int = 0, film: bool = False
 ) -> tuple[list[float], list[np.ndarray]]:
-    """Plays greedily with the learners of a finished training.
+    """Plays greedily with the learners of a training as last saved.
 
     Args:
         folder: That of `train_in`.
