@@ -60,7 +60,9 @@ class AdaSigPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
     - "auto_s", "auto_v", "psac", "nsgd": the weights of that name;
 
     beside Opacus' own "flat" (the default), "per_layer" and "adaptive" (the quantile of Andrew et
-    al. 2021, whose noisy count Opacus accounts for by more noise in the sum of gradients).
+    al. 2021, whose noisy count Opacus accounts for by more noise in the sum of gradients; it
+    fails on empty batches, forgets the count of all but the last part of a virtual batch, and
+    divides by the true size of the batch, which is not private).
     `clipping_kwargs` holds the arguments of the optimizer or weight, such as
     ``{"initial_slope": 5.0, "accounting": "joint"}`` or ``{"r": 0.1}``. All but "per_layer" and
     "adaptive" work in `grad_sample_mode="ghost"`.
