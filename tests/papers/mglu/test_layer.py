@@ -269,5 +269,5 @@ def test_weights_are_floats(dtype):
 
 
 def test_mask_init_std_is_a_number():
-    with pytest.raises(TypeError, match="mask_init_std: got 'x', wants a number"):
+    with pytest.raises(TypeError, match="mask_init_std: got 'x', wants one number > 0"):
         MGLU(8, 6, 2, mask_init_std="x")

@@ -191,7 +191,7 @@ def test_bad_input_is_named():
         learner.learn(states[:1], actions, np.zeros((1, 2)))
     with pytest.raises(ValueError, match="actions: got 1 runs, wants 2"):
         learner.learn(states[:, :1], actions[:, :1], np.zeros((1, 1)))
-    with pytest.raises(ValueError, match=r"alpha: got 2\.0, wants 0 to 1"):
+    with pytest.raises(ValueError, match=r"alpha: got 2\.0, wants a finite number from 0 to 1"):
         TabularIQL(2, 3, alpha=2.0)
     with pytest.raises(ValueError, match="beta: got -1"):
         TabularHysteretic(2, 3, beta=-1)
@@ -199,7 +199,7 @@ def test_bad_input_is_named():
     learner.learn(np.array([[0], [1]]), np.zeros((1, 1), int), np.zeros((1, 1)))
     with pytest.raises(ValueError, match="n_successors: got 1"):
         learner.learn(np.array([[0], [2]]), np.zeros((1, 1), int), np.zeros((1, 1)))
-    with pytest.raises(ValueError, match="wants > 0"):
+    with pytest.raises(ValueError, match="temperature: got 0, wants a finite number > 0"):
         TabularLenient(2, 3, temperature=0)
     game = TabularMatrixGame(environments.paper_game())
     with pytest.raises(ValueError, match="learners: got"):

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from assay.papers.adasig.checks import number
+from assay.toolkits.checks import number
 
 _BLOCK = 256
 _SQUARES = (1e-30, 1e38)

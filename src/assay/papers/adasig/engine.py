@@ -13,7 +13,6 @@ from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor
 from torch.optim import Optimizer
 
-from assay.papers.adasig.checks import one_of
 from assay.papers.adasig.clipping import auto_s_weight, auto_v_weight, nsgd_weight, psac_weight
 from assay.papers.adasig.distributed import (
     DistributedAdaSigDPOptimizer,
@@ -27,6 +26,7 @@ from assay.papers.adasig.ghost import (
     NormWeightedLoss,
 )
 from assay.papers.adasig.optimizer import AdaSigDPOptimizer, NormWeightedDPOptimizer
+from assay.toolkits.checks import one_of
 
 WEIGHTS: dict[str, Callable[..., Tensor]] = {
     "auto_s": auto_s_weight,

@@ -19,9 +19,9 @@ from opacus.optimizers.optimizer import (
 from torch import Tensor
 from torch.optim import Optimizer
 
-from assay.papers.adasig.checks import number, one_of
 from assay.papers.adasig.clipping import adasig_slope_weight, adasig_weight, per_sample_norms
 from assay.papers.adasig.privacy import ACCOUNTINGS, sensitivity, split_noise
+from assay.toolkits.checks import number, one_of
 
 Weight = Callable[[Tensor, float], Tensor]
 """From norms ``(b,)`` and the `max_grad_norm` C to weights ``(b,)`` with weight * norm <= C."""

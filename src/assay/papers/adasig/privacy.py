@@ -12,7 +12,7 @@ import math
 
 import numpy as np
 
-from assay.papers.adasig.checks import number, one_of
+from assay.toolkits.checks import number, one_of
 
 SENSITIVITY = 0.4477433
 """max_z (z / 2) sech^2(z / 2), reached where z tanh(z / 2) = 1; rounded up from 0.44774320."""

@@ -17,8 +17,8 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
-from assay.papers.adasig.checks import one_of
 from assay.papers.adasig.engine import AdaSigPrivacyEngine
+from assay.toolkits.checks import one_of
 from assay.toolkits.timing import interleave
 
 MODELS = ("mlp_20k", "cnn_26k", "mlp_500k")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from assay.papers.mglu.checks import number, one_of, positive
 from assay.papers.mglu.packing import MAX_MASKS
+from assay.toolkits.checks import number, one_of, whole
 
 
 @dataclass(frozen=True)
@@ -33,8 +33,7 @@ class DecodeCost:
         Raises:
             ValueError: a bandwidth <= 0, or bytes for more than 8 masks.
         """
-        if not number("bandwidth", bandwidth) > 0:
-            raise ValueError(f"bandwidth: got {bandwidth}, wants bytes a second > 0")
+        number("bandwidth", bandwidth, above=0)
         one_of("layout", layout, ("planes", "bytes", "glu"))
         read = {
             "planes": self.bytes_mglu_packed,
@@ -63,9 +62,9 @@ def decode_cost(h: int, d: int, n_masks: int, bits: int = 16) -> DecodeCost:
         >>> cost.bytes_mglu_packed / cost.bytes_glu
         0.625
     """
-    positive("h", h)
-    positive("d", d)
-    if positive("n_masks", n_masks) > MAX_MASKS["planes"]:
+    whole("h", h)
+    whole("d", d)
+    if whole("n_masks", n_masks) > MAX_MASKS["planes"]:
         raise ValueError(f"n_masks: got {n_masks}, wants 1 to {MAX_MASKS['planes']}")
     if bits not in (4, 8, 16, 32):
         raise ValueError(f"bits: got {bits}, wants 4, 8, 16 or 32")

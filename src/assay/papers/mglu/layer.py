@@ -13,8 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from assay.papers.mglu.activation import ACTIVATIONS, check_input
-from assay.papers.mglu.checks import number, one_of, positive
 from assay.papers.mglu.reference import mglu_terms
+from assay.toolkits.checks import number, one_of, whole
 
 if TYPE_CHECKING:
     from assay.papers.mglu.packed import PackedMGLU
@@ -58,10 +58,8 @@ class MaskedWeight(nn.Module):
         dtype: torch.dtype | None,
     ) -> None:
         super().__init__()
-        self.n_masks = positive("n_masks", n_masks)
-        if not (number("mask_init_std", mask_init_std) > 0 and math.isfinite(mask_init_std)):
-            raise ValueError(f"mask_init_std: got {mask_init_std}, wants a finite number > 0")
-        self.mask_init_std = mask_init_std
+        self.n_masks = whole("n_masks", n_masks)
+        self.mask_init_std = number("mask_init_std", mask_init_std, above=0)
         weight = torch.empty(out_features, in_features, device=device, dtype=dtype)
         if weight.dtype not in WEIGHT_DTYPES:
             raise ValueError(f"dtype: got {dtype}, wants float16, bfloat16, float32 or float64")
@@ -141,8 +139,8 @@ class MaskedLinear(MaskedWeight):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.in_features = positive("in_features", in_features)
-        self.out_features = positive("out_features", out_features)
+        self.in_features = whole("in_features", in_features)
+        self.out_features = whole("out_features", out_features)
         super().__init__(in_features, out_features, n_masks, mask_init_std, device, dtype)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
@@ -215,8 +213,8 @@ class MGLU(MaskedWeight):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        self.hidden_size = positive("hidden_size", hidden_size)
-        self.intermediate_size = positive("intermediate_size", intermediate_size)
+        self.hidden_size = whole("hidden_size", hidden_size)
+        self.intermediate_size = whole("intermediate_size", intermediate_size)
         super().__init__(hidden_size, intermediate_size, n_masks, mask_init_std, device, dtype)
         self.activation = one_of("activation", activation, tuple(ACTIVATIONS))
         self.implementation = one_of("implementation", implementation, ("fast", "reference"))
@@ -226,7 +224,7 @@ class MGLU(MaskedWeight):
         self.top_k = top_k
         self.router: nn.Linear | None = None
         if top_k is not None:
-            if positive("top_k", top_k) > n_masks:
+            if whole("top_k", top_k) > n_masks:
                 raise ValueError(f"top_k: got {top_k}, wants 1 to n_masks = {n_masks}")
             self.router = nn.Linear(hidden_size, n_masks, bias=False, device=device, dtype=dtype)
         self._last_masks: Tensor | None = None

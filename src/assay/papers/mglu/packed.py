@@ -8,10 +8,10 @@ import torch
 from torch import Tensor, nn
 
 from assay.papers.mglu.activation import ACTIVATIONS, check_input
-from assay.papers.mglu.checks import one_of, positive
 from assay.papers.mglu.kernels import BACKENDS, mglu_hidden
 from assay.papers.mglu.layer import MGLU, WEIGHT_DTYPES, route
 from assay.papers.mglu.packing import LAYOUTS, mask_shape, pack_masks
+from assay.toolkits.checks import one_of, whole
 
 
 class PackedMGLU(nn.Module):
@@ -58,9 +58,9 @@ class PackedMGLU(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        self.hidden_size = positive("hidden_size", hidden_size)
-        self.intermediate_size = positive("intermediate_size", intermediate_size)
-        self.n_masks = positive("n_masks", n_masks)
+        self.hidden_size = whole("hidden_size", hidden_size)
+        self.intermediate_size = whole("intermediate_size", intermediate_size)
+        self.n_masks = whole("n_masks", n_masks)
         self.activation = one_of("activation", activation, tuple(ACTIVATIONS))
         self.layout = layout
         self.backend = one_of("backend", backend, BACKENDS)
@@ -76,7 +76,7 @@ class PackedMGLU(nn.Module):
         )
         self.router: nn.Linear | None = None
         if top_k is not None:
-            if positive("top_k", top_k) > n_masks:
+            if whole("top_k", top_k) > n_masks:
                 raise ValueError(f"top_k: got {top_k}, wants 1 to n_masks = {n_masks}")
             self.router = nn.Linear(hidden_size, n_masks, bias=False, device=device, dtype=dtype)
         self.requires_grad_(False).eval()

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.papers.mglu.checks import one_of
+from assay.toolkits.checks import one_of
 
 LAYOUTS = ("planes", "bytes")
 MAX_MASKS = {"planes": 16, "bytes": 8}

@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from assay.papers.mglu.checks import one_of
 from assay.papers.mglu.cost import decode_cost
 from assay.papers.mglu.instructions import ISAS
 from assay.papers.mglu.kernels import glu_hidden, mglu_hidden, native
 from assay.papers.mglu.packing import mask_shape
 from assay.papers.mglu.reference import mglu_terms
+from assay.toolkits.checks import one_of
 from assay.toolkits.timing import Arms, interleave
 
 DTYPES = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}

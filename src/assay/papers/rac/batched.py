@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from assay.papers.rac.batch import EpisodeBatch
-from assay.papers.rac.checks import whole
 from assay.papers.rac.epsilon import Epsilon
 from assay.papers.rac.methods import Method, warn_of_disagreement
 from assay.papers.rac.network import QNet, best_action, stack
+from assay.toolkits.checks import whole
 
 _SMALL = 1e-30
 

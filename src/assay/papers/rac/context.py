@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from assay.papers.rac.checks import whole
+from assay.toolkits.checks import whole
 
 MAX_CLIPPED = 0.05
 """Largest share of episodes outside the bounds that passes without a warning."""

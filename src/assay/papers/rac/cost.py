@@ -9,12 +9,12 @@ import torch
 from torch import Tensor
 
 from assay.papers.rac.batch import EpisodeBatch
-from assay.papers.rac.checks import whole
 from assay.papers.rac.context import ReturnContext
 from assay.papers.rac.learners import Core
 from assay.papers.rac.methods import IQL, RAC, Method
 from assay.papers.rac.network import RACNet
 from assay.papers.rac.reference import contextual_by_passes
+from assay.toolkits.checks import whole
 from assay.toolkits.timing import interleave
 
 

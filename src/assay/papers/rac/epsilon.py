@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from assay.papers.rac.checks import whole, within
+from assay.toolkits.checks import number, whole
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class Epsilon:
     steps: int = 50_000
 
     def __post_init__(self) -> None:
-        within("start", self.start, 0, 1)
-        within("end", self.end, 0, 1)
+        number("start", self.start, least=0, most=1)
+        number("end", self.end, least=0, most=1)
         whole("steps", self.steps)
 
     def __call__(self, step: Any) -> Any:

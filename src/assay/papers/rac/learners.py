@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from assay.papers.rac.batch import EpisodeBatch
-from assay.papers.rac.checks import one_of, whole, within
 from assay.papers.rac.context import ReturnContext
 from assay.papers.rac.loss import lenient_loss
 from assay.papers.rac.methods import I2Q, IQL, RAC, Hysteretic, Method, warn_of_disagreement
 from assay.papers.rac.network import RACNet
 from assay.papers.rac.replay import Episode, EpisodeReplay
 from assay.papers.rac.visits import Visits
+from assay.toolkits.checks import number, one_of, whole
 
 
 @dataclass(frozen=True)
@@ -453,13 +453,11 @@ class LenientLearner(QLearner):
         **options: Any,
     ) -> None:
         super().__init__(obs_dim, n_actions, IQL(gamma), **options)
-        if not (temperature > 0 and moderation > 0):
-            raise ValueError(
-                f"temperature, moderation: got {temperature} and {moderation}, wants > 0"
-            )
         self.gamma = gamma
-        self.heat = temperature * moderation
-        self.decay = within("decay", decay, 0, 1)
+        self.heat = number("temperature", temperature, above=0) * number(
+            "moderation", moderation, above=0
+        )
+        self.decay = number("decay", decay, least=0, most=1)
         self.visits = Visits(1, n_actions)
 
     def _keep(self, episode: Episode) -> None:

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from assay.papers.rac.batch import EpisodeBatch
-from assay.papers.rac.checks import one_of, within
 from assay.papers.rac.context import ReturnContext
 from assay.papers.rac.loss import (
     context_error,
@@ -24,6 +23,7 @@ from assay.papers.rac.loss import (
     rac_loss,
 )
 from assay.papers.rac.network import I2QNet, QNet, RACNet, best_action
+from assay.toolkits.checks import number, one_of
 
 MAX_DISAGREEMENT = 0.5
 """Largest share of states whose greedy actions by Q_S and phi differ without a warning."""
@@ -56,7 +56,7 @@ class IQL:
     gamma: float = 0.99
 
     def __post_init__(self) -> None:
-        within("gamma", self.gamma, 0, 1)
+        number("gamma", self.gamma, least=0, most=1)
 
     def network(self, obs_dim: int, n_actions: int, hidden: int, recurrent: bool) -> QNet:
         return QNet(obs_dim, n_actions, hidden, recurrent)
@@ -84,7 +84,7 @@ class Hysteretic(IQL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("beta", self.beta, 0, 1)
+        number("beta", self.beta, least=0, most=1)
 
     def loss(self, net: Any, target: Any, batch: EpisodeBatch) -> dict[str, Tensor]:
         return hysteretic_loss(net, target, batch, self.gamma, self.beta)
@@ -108,8 +108,8 @@ class I2Q(IQL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        within("mix", self.mix, 0, 1)
-        within("expectile", self.expectile, 0.5, 1)
+        number("mix", self.mix, least=0, most=1)
+        number("expectile", self.expectile, least=0.5, most=1)
 
     def network(self, obs_dim: int, n_actions: int, hidden: int, recurrent: bool) -> QNet:
         return I2QNet(obs_dim, n_actions, hidden, recurrent)
@@ -146,7 +146,7 @@ class RAC(IQL):
         super().__post_init__()
         if self.context is None:
             raise TypeError("context: got None, wants a ReturnContext")
-        within("beta", self.beta, 0)
+        number("beta", self.beta, least=0)
         one_of("context_head", self.context_head, ("hyper", "concat"))
         one_of("act_on", self.act_on, ("behaviour", "marginal"))
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from assay.papers.rac.checks import one_of, whole
+from assay.toolkits.checks import one_of, whole
 
 
 class Linear(nn.Linear):

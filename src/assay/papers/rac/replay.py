@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from assay.papers.rac.batch import EpisodeBatch
-from assay.papers.rac.checks import whole
+from assay.toolkits.checks import whole
 
 
 @dataclass

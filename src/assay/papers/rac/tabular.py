@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from assay.papers.rac.checks import whole, within
 from assay.papers.rac.context import ReturnContext
+from assay.toolkits.checks import number, whole
 
 
 class Transitions(NamedTuple):
@@ -65,8 +65,8 @@ class TabularLearner:
     ) -> None:
         self.n_states = whole("n_states", n_states)
         self.n_actions = whole("n_actions", n_actions)
-        self.alpha = within("alpha", alpha, 0, 1)
-        self.gamma = within("gamma", gamma, 0, 1)
+        self.alpha = number("alpha", alpha, least=0, most=1)
+        self.gamma = number("gamma", gamma, least=0, most=1)
         self.init = float(init)
         self.seeds = whole("seeds", seeds)
         self.rng = np.random.default_rng(rng)
@@ -217,7 +217,7 @@ class TabularHysteretic(TabularLearner):
 
     def __init__(self, n_states: int, n_actions: int, beta: float = 0.1, **options: Any) -> None:
         super().__init__(n_states, n_actions, **options)
-        self.beta = within("beta", beta, 0, 1)
+        self.beta = number("beta", beta, least=0, most=1)
 
     def _rate(self, entry: tuple[np.ndarray, ...], better: np.ndarray) -> np.ndarray:
         return np.where(better, self.alpha, self.beta * self.alpha)
@@ -291,12 +291,10 @@ class TabularLenient(TabularLearner):
         **options: Any,
     ) -> None:
         super().__init__(n_states, n_actions, **options)
-        if within("temperature", temperature, 0) == 0 or within("moderation", moderation, 0) == 0:
-            raise ValueError("temperature, moderation: got 0, wants > 0")
-        self.decay = within("decay", decay, 0, 1)
-        self.moderation = moderation
-        self.diffusion = within("diffusion", diffusion, 0, 1)
-        self.temperature = np.full(self.q.shape, float(temperature))
+        self.decay = number("decay", decay, least=0, most=1)
+        self.moderation = number("moderation", moderation, above=0)
+        self.diffusion = number("diffusion", diffusion, least=0, most=1)
+        self.temperature = np.full(self.q.shape, number("temperature", temperature, above=0))
 
     def _rate(self, entry: tuple[np.ndarray, ...], better: np.ndarray) -> np.ndarray:
         heat = self.moderation * self.temperature[entry]

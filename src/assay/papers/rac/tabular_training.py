@@ -7,8 +7,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from assay.papers.rac.checks import whole
 from assay.papers.rac.tabular import TabularLearner
+from assay.toolkits.checks import whole
 
 
 class TabularGame(Protocol):

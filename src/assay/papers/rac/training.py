@@ -12,7 +12,6 @@ import numpy as np
 
 from assay.papers.rac.adapters import TeamReward, action_mask_of, observation_of, shared_reward
 from assay.papers.rac.checkpoints import load_state, save_state
-from assay.papers.rac.checks import one_of, whole
 from assay.papers.rac.context import ReturnContext
 from assay.papers.rac.epsilon import Epsilon
 from assay.papers.rac.learners import (
@@ -26,6 +25,7 @@ from assay.papers.rac.learners import (
     RACLearner,
     Step,
 )
+from assay.toolkits.checks import one_of, whole
 
 ALGORITHMS: dict[str, type[QLearner]] = {
     "rac": RACLearner,

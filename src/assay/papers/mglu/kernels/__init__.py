@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from assay.papers.mglu.activation import CODES
-from assay.papers.mglu.checks import one_of
 from assay.papers.mglu.kernels import dense, native
 from assay.papers.mglu.packing import mask_shape
+from assay.toolkits.checks import one_of
 
 BACKENDS = ("auto", "triton", "cpu", "torch")
 MAX_BATCH = 16
