@@ -288,7 +288,7 @@ def test_bad_input_is_named():
         make("iql", learning_rate=0)
     with pytest.raises(ValueError, match="support: got 'all'"):
         make("rac", support="all")
-    with pytest.raises(ValueError, match="temperature: got 0.0, wants a finite number > 0"):
+    with pytest.raises(ValueError, match=r"temperature: got 0\.0, wants a finite number > 0"):
         make("lenient", temperature=0.0)
     learner = make("iql")
     for epsilon in (0.5, 0.4):

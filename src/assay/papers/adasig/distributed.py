@@ -52,7 +52,7 @@ class _SharedSlope(_NoiseOnRankZero):
 class DistributedNormWeightedDPOptimizer(
     _NoiseOnRankZero,
     NormWeightedDPOptimizer,
-    DistributedDPOptimizer,  # type: ignore[misc]
+    DistributedDPOptimizer,
 ):
     """`NormWeightedDPOptimizer` with several processes.
 
@@ -65,7 +65,7 @@ class DistributedNormWeightedDPOptimizer(
     """
 
 
-class DistributedAdaSigDPOptimizer(_SharedSlope, AdaSigDPOptimizer, DistributedDPOptimizer):  # type: ignore[misc]
+class DistributedAdaSigDPOptimizer(_SharedSlope, AdaSigDPOptimizer, DistributedDPOptimizer):
     """`AdaSigDPOptimizer` with several processes.
 
     Args:
@@ -80,7 +80,7 @@ class DistributedAdaSigDPOptimizer(_SharedSlope, AdaSigDPOptimizer, DistributedD
 class DistributedNormWeightedDPOptimizerFastGradientClipping(
     _NoiseOnRankZero,
     NormWeightedDPOptimizerFastGradientClipping,
-    DistributedDPOptimizerFastGradientClipping,  # type: ignore[misc]
+    DistributedDPOptimizerFastGradientClipping,
 ):
     """`NormWeightedDPOptimizerFastGradientClipping` with several processes.
 
@@ -96,7 +96,7 @@ class DistributedNormWeightedDPOptimizerFastGradientClipping(
 class DistributedAdaSigDPOptimizerFastGradientClipping(
     _SharedSlope,
     AdaSigDPOptimizerFastGradientClipping,
-    DistributedDPOptimizerFastGradientClipping,  # type: ignore[misc]
+    DistributedDPOptimizerFastGradientClipping,
 ):
     """`AdaSigDPOptimizerFastGradientClipping` with several processes.
 

@@ -50,7 +50,7 @@ _CLASSES: dict[tuple[bool, bool, bool], type[NormWeightedDPOptimizer]] = {
 }
 
 
-class AdaSigPrivacyEngine(PrivacyEngine):  # type: ignore[misc]
+class AdaSigPrivacyEngine(PrivacyEngine):
     """Opacus' `PrivacyEngine`, whose `make_private` and `make_private_with_epsilon` take more.
 
     `clipping` may also be

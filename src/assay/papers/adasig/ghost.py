@@ -22,7 +22,7 @@ from assay.papers.adasig.optimizer import AdaSigDPOptimizer, NormWeightedDPOptim
 
 class NormWeightedDPOptimizerFastGradientClipping(
     NormWeightedDPOptimizer,
-    DPOptimizerFastGradientClipping,  # type: ignore[misc]
+    DPOptimizerFastGradientClipping,
 ):
     """`NormWeightedDPOptimizer` for ghost clipping; its loss is `NormWeightedLoss`.
 
@@ -95,7 +95,7 @@ class AdaSigDPOptimizerFastGradientClipping(
     """
 
 
-class NormWeightedLoss(DPLossFastGradientClipping):  # type: ignore[misc]
+class NormWeightedLoss(DPLossFastGradientClipping):
     """A criterion whose losses run backward once for the norms and once for each sum.
 
     Args:
@@ -110,7 +110,7 @@ class NormWeightedLoss(DPLossFastGradientClipping):  # type: ignore[misc]
         return _rewrapped(super().__call__(*args, **kwargs))
 
 
-class NormWeightedLossTensor(DPTensorFastGradientClipping):  # type: ignore[misc]
+class NormWeightedLossTensor(DPTensorFastGradientClipping):
     """The losses of a batch; arithmetic on them gives losses of the same kind."""
 
     def backward(self) -> None:

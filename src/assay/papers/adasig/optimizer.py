@@ -53,7 +53,7 @@ class Diagnostics:
     agreed: bool | None = None
 
 
-class NormWeightedDPOptimizer(DPOptimizer):  # type: ignore[misc]
+class NormWeightedDPOptimizer(DPOptimizer):
     """Opacus' `DPOptimizer` with another clipping: each gradient times a weight of its norm.
 
     Norms are taken over all parameters, in float64 at the end, and are never too small (see

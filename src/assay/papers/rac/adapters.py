@@ -122,7 +122,7 @@ def shared_reward(rewards: Mapping[str, float], team_reward: TeamReward | None =
     return values[0]
 
 
-class _Listed(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no types
+class _Listed(ParallelEnv):  # PettingZoo ships no types
     """An environment that takes and gives lists, one entry for each agent.
 
     `reset` and `step` of a subclass speak of lists; this class makes PettingZoo's dictionaries of

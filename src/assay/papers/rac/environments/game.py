@@ -20,7 +20,7 @@ Returns = tuple[
 ]
 
 
-class CooperativeGame(ParallelEnv):  # type: ignore[misc]  # PettingZoo ships no types
+class CooperativeGame(ParallelEnv):  # PettingZoo ships no types
     """A parallel environment in which all agents get the same reward.
 
     A game says how it starts (`_start`), what a joint action does (`_play`), and what an agent and
