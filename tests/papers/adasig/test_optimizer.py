@@ -379,6 +379,16 @@ def test_gradients_are_used_once():
         optimizer.step()
 
 
+def test_sums_are_released_once():
+    net, optimizer = adasig(model())
+    inputs, targets = batches(dataset())[0]
+    step(net, optimizer, inputs, targets)
+    net.zero_grad()  # of the model, which knows nothing of the optimizer's sums
+    backward(net, inputs, targets)
+    with pytest.raises(ValueError, match="Gradients haven't been cleared"):
+        optimizer.step()
+
+
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [

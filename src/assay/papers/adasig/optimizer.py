@@ -163,6 +163,8 @@ class NormWeightedDPOptimizer(DPOptimizer):
     def _accumulate(self, sums: list[list[Tensor]]) -> None:
         """Takes one list of sums, as long as the parameters, for each row of weights."""
         for p, total in zip(self.params, sums[0], strict=True):
+            # A sum that was released already must not go into the next one.
+            _check_processed_flag(p.summed_grad)
             p.summed_grad = total if p.summed_grad is None else p.summed_grad + total
         if self.diagnostics:
             self._true_sums = _added(self._true_sums, sums[-1])
