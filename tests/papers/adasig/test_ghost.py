@@ -217,6 +217,77 @@ def test_unclipped_sums_are_left_nowhere():
     assert all(p.grad is None or not p.grad.any() for p in ghost.optimizer.params)
 
 
+def test_a_step_forgets_the_sums_of_the_one_before_without_zero_grad():
+    careful, careless = Ghost(model(), slope_lr=0.1), Ghost(model(), slope_lr=0.1)
+    for inputs, targets in batches(dataset()) * 2:
+        careful.step(inputs, targets)
+        careless.loss(inputs, targets).backward()
+        careless.optimizer.step()
+        pairs = zip(careful.optimizer._slope_sums, careless.optimizer._slope_sums, strict=True)
+        assert all(torch.equal(a, b) for a, b in pairs)
+    assert torch.equal(flat(careful.net), flat(careless.net))
+
+
+def test_losses_in_a_column_are_one_per_sample():
+    ghost, hooks = (kind(nn.Linear(6, 1)) for kind in (Ghost, Hooks))
+    hooks.net.load_state_dict(ghost.net.state_dict())
+    ghost.criterion.criterion = hooks.criterion = nn.MSELoss()
+    inputs, targets = batches(dataset())[0]
+    for arm in (ghost, hooks):
+        arm.step(inputs, targets[:, None].float())
+    assert torch.allclose(flat(ghost.net), flat(hooks.net), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("criterion", "shape"),
+    [
+        (lambda x, y: nn.functional.cross_entropy(x, y), r"\(\)"),
+        (lambda x, y: nn.functional.cross_entropy(x, y)[None], r"\(1,\)"),
+        (lambda x, y: x, r"\(32, 3\)"),
+    ],
+)
+def test_losses_that_are_not_one_per_sample_are_refused(criterion, shape):
+    ghost = Ghost(model())
+    criterion.reduction = "mean"
+    ghost.criterion.criterion = criterion
+    with pytest.raises(ValueError, match=f"criterion: got losses of shape {shape} .*one per samp"):
+        ghost.step(*batches(dataset())[0])
+
+
+def test_what_was_frozen_at_first_is_not_trained_unclipped():
+    net = model()
+    net[0].requires_grad_(False)
+    ghost = Ghost(net)
+    net[0].requires_grad_(True)
+    with pytest.raises(ValueError, match=r"parameters: got 2 .* frozen at make_private"):
+        ghost.step(*batches(dataset())[0])
+
+
+def test_norms_in_low_precision_are_refused():
+    ghost = Ghost(model())
+    inputs, targets = batches(dataset())[0]
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = ghost.net(inputs).float()
+    with pytest.raises(ValueError, match=r"norms: got torch.bfloat16, wants float32"):
+        ghost.criterion(outputs, targets).backward()
+
+
+def test_a_failed_backward_pass_spoils_no_later_one(monkeypatch):
+    ghost, fresh = Ghost(model()), Ghost(model())
+    inputs, targets = batches(dataset())[0]
+
+    def full(*_, **__):
+        raise torch.OutOfMemoryError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch.autograd, "grad", full)
+        with pytest.raises(torch.OutOfMemoryError):
+            ghost.step(inputs, targets)
+    for arm in (ghost, fresh):
+        arm.step(inputs[:16], targets[:16])
+    assert torch.equal(flat(ghost.net), flat(fresh.net))
+
+
 def test_gradients_that_are_not_finite():
     ghost = Ghost(model())
     inputs, targets = batches(dataset())[0]

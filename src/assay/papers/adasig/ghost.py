@@ -6,6 +6,8 @@ of the weighted losses. A slope that adapts takes a third, with the slope's weig
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -61,7 +63,9 @@ class NormWeightedDPOptimizerFastGradientClipping(
                 "loss.backward: got a second call before optimizer.step(), wants one for each; "
                 "for batches larger than memory use BatchMemoryManager"
             )
-        super().zero_grad()  # what the pass for the norms left in p.grad was not clipped
+        # What the pass for the norms left in p.grad was not clipped; and sums of a step that is
+        # over must not be released twice where nobody calls zero_grad, as Opacus allows here.
+        self.zero_grad()
         self._pending = sums
 
     def zero_grad(self, set_to_none: bool = False) -> None:
@@ -106,36 +110,55 @@ class NormWeightedLoss(DPLossFastGradientClipping):
     """
 
     def __call__(self, *args: Any, **kwargs: Any) -> NormWeightedLossTensor:
-        """The criterion's losses, to be run backward; arguments are the criterion's."""
-        return _rewrapped(super().__call__(*args, **kwargs))
+        """The criterion's losses, to be run backward; arguments are the criterion's.
+
+        Raises:
+            ValueError: the criterion gives more or fewer losses than one per sample.
+        """
+        losses = _rewrapped(super().__call__(*args, **kwargs))
+        values = losses.loss_per_sample
+        if values.dim() and values.numel() == len(values):
+            losses.loss_per_sample = values.flatten()  # (b, 1) times weights (b,) would be (b, b)
+        _check_shape(losses.loss_per_sample)
+        return losses
 
 
 class NormWeightedLossTensor(DPTensorFastGradientClipping):
     """The losses of a batch; arithmetic on them gives losses of the same kind."""
 
     def backward(self) -> None:
-        """Leaves the weighted sums of the gradients with the optimizer."""
+        """Leaves the weighted sums of the gradients with the optimizer.
+
+        Raises:
+            ValueError: there is not one loss per sample, a gradient is not finite, or its norm is
+                not known as the layer runs in low precision or was frozen at first.
+        """
         optimizer: NormWeightedDPOptimizerFastGradientClipping = self.optimizer
         losses = self.loss_per_sample
+        _check_shape(losses)
+        _check_known(optimizer.params, self.module.trainable_parameters)
         total = losses.mean(0) if self.loss_reduction == "mean" else losses.sum(0)
         total.backward(retain_graph=True)
         norms = self.module.get_norm_sample().double() * (1 + ROUNDING)
+        _check_shape(losses, len(norms))
+        for p in self.module.trainable_parameters:
+            # Autocast rounds activations, and with them norms and sums.
+            check_precision([p._norm_sample], "norms")
         optimizer.check_finite(norms)
-        self.module.disable_hooks()
         rows = optimizer.weights(norms)
         sums = []
-        for i, weights in enumerate(rows, 1):
-            weighted = (weights.to(losses.device, losses.dtype) * losses).sum()
-            sums.append(
-                torch.autograd.grad(
-                    weighted,
-                    optimizer.params,
-                    retain_graph=i < len(rows),
-                    allow_unused=True,
-                    materialize_grads=True,
+        with _no_hooks(self.module):
+            for i, weights in enumerate(rows, 1):
+                weighted = (weights.to(losses.device, losses.dtype) * losses).sum()
+                sums.append(
+                    torch.autograd.grad(
+                        weighted,
+                        optimizer.params,
+                        retain_graph=i < len(rows),
+                        allow_unused=True,
+                        materialize_grads=True,
+                    )
                 )
-            )
-        self.module.enable_hooks()
         optimizer.receive([list(gradients) for gradients in sums])
 
 
@@ -159,12 +182,40 @@ for _name in ("__truediv__", "__mul__", "__add__", "__sub__", "__rsub__", "__neg
     setattr(NormWeightedLossTensor, _name, _arithmetic(_name))
 
 
-def check_precision(parameters: list[Any]) -> None:
-    """Raises ValueError where a parameter has less than 32 bits.
+def check_precision(tensors: list[Any], name: str = "parameters") -> None:
+    """Raises ValueError where a tensor has less than 32 bits.
 
     Args:
-        parameters: of the model.
+        tensors: parameters of the model, or what is computed with them.
+        name: what they are, for the message.
     """
-    for p in parameters:
-        if p.dtype.itemsize < 4:
-            raise ValueError(f"parameters: got {p.dtype}, wants float32 or float64 in this mode")
+    for x in tensors:
+        if x.dtype.itemsize < 4:
+            raise ValueError(f"{name}: got {x.dtype}, wants float32 or float64 in this mode")
+
+
+def _check_shape(losses: Tensor, samples: int | None = None) -> None:
+    if losses.dim() != 1 or samples not in (None, len(losses)):
+        raise ValueError(
+            f"criterion: got losses of shape {tuple(losses.shape)} where its reduction is "
+            f'"none", wants one per sample, ({"b" if samples is None else samples},)'
+        )
+
+
+def _check_known(parameters: list[Any], known: list[Any]) -> None:
+    names = {id(p) for p in known}
+    late = [tuple(p.shape) for p in parameters if id(p) not in names]
+    if late:
+        raise ValueError(
+            f"parameters: got {len(late)} of shapes {late} that were frozen at make_private, "
+            "wants them frozen still: their gradients would not be clipped"
+        )
+
+
+@contextmanager
+def _no_hooks(module: Any) -> Iterator[None]:
+    module.disable_hooks()
+    try:
+        yield
+    finally:  # without hooks the norms of the next batch would be those of this one
+        module.enable_hooks()
