@@ -204,3 +204,14 @@ def test_bad_input_is_named():
     game = TabularMatrixGame(environments.paper_game())
     with pytest.raises(ValueError, match="learners: got"):
         train_tabular(game, [TabularIQL(2, 3), TabularIQL(2, 3, seeds=2)], 1, 0)
+
+
+@pytest.mark.parametrize(
+    "make", [TabularIQL, lambda *a, **o: TabularRAC(*a, ReturnContext(-10, 10, 2), **o)]
+)
+def test_values_start_at_init_where_the_first_visit_does_not_set_them(make):
+    states, actions = np.array([[0], [1]]), np.array([[0]])
+    for first_visit, value in ((True, -10.0), (False, -0.1 * 10 + 0.9 * 2)):
+        learner = make(2, 2, init=2.0, first_visit=first_visit)
+        learner.learn(states, actions, np.array([[-10.0]]))
+        assert learner.q.min() == pytest.approx(value)

@@ -6,8 +6,10 @@ these conventions:
 
 - An episode is learned backwards, last step first.
 - The first visit of an entry sets its value; later ones move it by `alpha`. So results do not
-  depend on how the table was initialised, except through acting.
-- Never visited entries act with value `init` and are left out of bootstrapping.
+  depend on how the table was initialised, except through acting. Never visited entries act with
+  value `init` and are left out of bootstrapping. With ``first_visit=False`` an entry learns from
+  `init` on as in textbooks. Learners that are slow to forget (hysteretic, lenient) want that where
+  the first outcome of a good action is likely to be a bad one.
 - Ties between actions are broken by a random order of each run's own, drawn once. Learners that
   all took the first of equal actions would agree by accident.
 """
@@ -42,12 +44,13 @@ class TabularLearner:
         alpha: Learning rate, 0 to 1.
         gamma: Discount, 0 to 1.
         init: Value of an entry that was never visited.
+        first_visit: Whether the first visit sets an entry's value.
         seeds: Number of independent runs.
         rng: Source of exploration and of the order that breaks ties; a generator or a seed.
 
     Attributes:
         q: Action values, ``(seeds, states, actions)``.
-        visits: How often each entry was updated, of the same shape.
+        visits: How often each entry was updated, of the same shape; one more without `first_visit`.
 
     Raises:
         TypeError, ValueError: An argument outside its range, named in the message.
@@ -60,6 +63,7 @@ class TabularLearner:
         alpha: float = 0.1,
         gamma: float = 0.99,
         init: float = 0.0,
+        first_visit: bool = True,
         seeds: int = 1,
         rng: np.random.Generator | int = 0,
     ) -> None:
@@ -71,7 +75,8 @@ class TabularLearner:
         self.seeds = whole("seeds", seeds)
         self.rng = np.random.default_rng(rng)
         self.q = np.full((seeds, n_states, n_actions), self.init)
-        self.visits = np.zeros((seeds, n_states, n_actions), dtype=np.int64)
+        self._from = int(not first_visit)
+        self.visits = np.full(self.q.shape, self._from)
         self._runs = np.arange(seeds)
         self._order = self.rng.random(self.q.shape)
 
@@ -406,7 +411,7 @@ class TabularRAC(TabularLearner):
         self.context = context
         shape = (self.seeds, n_states, context.bins, n_actions)
         self.q = np.full(shape, self.init)
-        self.visits = np.zeros(shape, dtype=np.int64)
+        self.visits = np.full(shape, self._from)
         self._kappa = np.zeros(self.seeds, dtype=np.int64)
 
     def action_values(self) -> np.ndarray:
