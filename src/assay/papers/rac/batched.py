@@ -374,8 +374,9 @@ def train_batched(
     target_every: int = 200,
     eval_episodes: int = 1,
     groups: int = 1,
+    updates: int = 1,
 ) -> tuple[BatchedLearners, BatchedHistory]:
-    """Trains the learners of every agent in every seed: an episode, then an update.
+    """Trains the learners of every agent in every seed: an episode, then updates.
 
     Args:
         game: What they play; its number of runs is the number of seeds.
@@ -391,6 +392,7 @@ def train_batched(
         target_every: Episodes between copies of the target.
         eval_episodes: Episodes of an evaluation.
         groups: As in `BatchedReplay.sample`.
+        updates: After each episode.
 
     Returns:
         The learners and the course of their training.
@@ -404,6 +406,7 @@ def train_batched(
         ("batch_size", batch_size),
         ("target_every", target_every),
         ("eval_episodes", eval_episodes),
+        ("updates", updates),
     ):
         whole(name, count)
     epsilon = epsilon or Epsilon()
@@ -425,7 +428,8 @@ def train_batched(
         steps += episode.filled.sum(-1).view(seeds, agents)[:, 0].cpu().numpy()
         replay.store(episode)
         if replay.size >= batch_size:
-            losses = learners.update(replay.sample(batch_size, groups))["loss"]
+            for _ in range(updates):
+                losses = learners.update(replay.sample(batch_size, groups))["loss"]
         if done % target_every == 0:
             learners.copy_target()
         if done % eval_every == 0 or done == episodes:
