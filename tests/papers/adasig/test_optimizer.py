@@ -79,6 +79,28 @@ def test_every_step_is_that_of_the_algorithm(sigma, accounting, bound):
     assert slopes[0] == 1.0  # no direction is known at the first step
 
 
+def test_the_slope_sees_the_gradients_as_they_were_before_the_models_step():
+    """Torch's fused loops write Nesterov's momentum into the gradients; its plain ones do not."""
+    arms = []
+    for foreach in (False, True):
+        net = model()
+        inner = torch.optim.SGD(
+            net.parameters(), lr=0.5, momentum=0.9, nesterov=True, foreach=foreach
+        )
+        optimizer = AdaSigDPOptimizer(
+            inner,
+            noise_multiplier=1.0,
+            expected_batch_size=32,
+            slope_lr=0.1,
+            generator=generator(),
+        )
+        wrapped = GradSampleModule(net)
+        for inputs, targets in batches(dataset()) * 10:
+            step(wrapped, optimizer, inputs, targets)
+        arms.append(list(optimizer.slope_history))
+    assert arms[0] == arms[1]
+
+
 @pytest.mark.parametrize("sigma", [0.5, 3.0])
 def test_noise_has_the_scales_of_the_split(sigma):
     net = nn.Linear(200, 200, bias=False)

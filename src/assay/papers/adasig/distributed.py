@@ -1,7 +1,8 @@
 """Clipping by a weight of the norm under distributed data parallel, as Opacus has it.
 
 Every rank sums over its own samples, rank 0 alone adds noise, and what all ranks then hold is the
-sum over ranks. The slope is rank 0's.
+sum over ranks. The slope is rank 0's. Give every rank the same initial slope and load a state on
+every rank: the noise is made for the slope of rank 0.
 """
 
 from __future__ import annotations
@@ -38,6 +39,13 @@ class _NoiseOnRankZero:
 class _SharedSlope(_NoiseOnRankZero):
     slope: float
     _slope_direction: list[Tensor] | None
+
+    def _product(self) -> float:
+        # Gradients are not yet summed over ranks: their products are.
+        own = super()._product()  # type: ignore[misc]
+        total = torch.tensor(own or 0.0, dtype=torch.float64, device=self.params[0].device)
+        dist.all_reduce(total)
+        return float(total)
 
     def _step_slope(self) -> None:
         for r in self._slope_direction or ():

@@ -339,28 +339,41 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
             std = self.noise_multipliers[1] * sensitivity(self.slope)
             self._slope_direction = [self._noisy(r, std) for r in self._slope_sums]
 
-    def step(self, closure: Callable[[], float] | None = None) -> float | None:
-        """A step of the model, and then one of the slope; neither within a logical batch.
+    def pre_step(self, closure: Callable[[], float] | None = None) -> bool:
+        """Makes the noisy sums and steps the slope; neither within a logical batch.
+
+        The slope goes first because some of torch's optimizers, such as SGD with Nesterov's
+        momentum on GPUs, write into the gradients that they step by.
 
         Args:
-            closure: evaluates the model anew; see `torch.optim.Optimizer.step`.
+            closure: not used; see `opacus.optimizers.DPOptimizer.pre_step`.
+
+        Returns:
+            Whether the model is to make a step.
         """
-        loss = super().step(closure)
-        if not self._is_last_step_skipped:
+        ready = bool(super().pre_step(closure))
+        if ready:
             self.slope_history.append(self.slope)
             if self.adapt:
                 self._step_slope()
-        return loss
+        return ready
+
+    def _product(self) -> float | None:
+        """Of the noisy sum and the previous direction; None at the first step."""
+        if self._previous_direction is None:
+            return None
+        return _dot([p.grad for p in self.params], self._previous_direction)
 
     def _step_slope(self) -> None:
-        sign = _sign_of_product([p.grad for p in self.params], self._previous_direction)
+        sign = _sign(self._product())
         if sign is not None:
             slope = self.slope * math.exp(self.slope_lr * sign)
             self.slope = min(max(slope, self.min_slope), self.max_slope)
         self._previous_direction = self._slope_direction
         if self.diagnostics and self.last_diagnostics is not None:
             sums = [p.summed_grad for p in self.params]
-            noiseless = _sign_of_product(sums, self._previous_noiseless)
+            before = self._previous_noiseless
+            noiseless = _sign(None if before is None else _dot(sums, before))
             agreed = None if noiseless is None or sign is None else noiseless == sign
             self.last_diagnostics = replace(
                 self.last_diagnostics, noiseless_sign=noiseless, agreed=agreed
@@ -447,8 +460,5 @@ def _dot(a: list[Tensor], b: list[Tensor]) -> float:
     return float(sum(dot.to(dots[0].device) for dot in dots))
 
 
-def _sign_of_product(a: list[Tensor], b: list[Tensor] | None) -> int | None:
-    if b is None:
-        return None
-    product = _dot(a, b)
-    return (product > 0) - (product < 0)
+def _sign(product: float | None) -> int | None:
+    return None if product is None else (product > 0) - (product < 0)
