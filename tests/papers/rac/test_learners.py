@@ -234,6 +234,18 @@ def test_contexts_seen_are_counted_for_support():
     assert np.isfinite(values).nonzero()[0].tolist() == [action]
 
 
+def test_support_is_counted_in_the_context_that_is_learned():
+    """0.7 is on an edge; as a float32, in which the replay keeps it, it is below."""
+    learner = make("distilled support", context=ReturnContext(edges=[0.0, 0.7]))
+    learner.act(np.zeros(2), ALL)
+    (action,) = learner._episode.actions
+    learner.observe(Step(0.7, np.zeros(2), ALL, True))
+    learner.end_episode()
+    batch = learner.replay.at([0])
+    (learned,) = learner.context.index(batch.returns.numpy())
+    assert learner._supported(batch.obs[:, :1]).nonzero().tolist() == [[0, 0, learned, action]]
+
+
 def test_leniency_cools_with_visits():
     learner = make("lenient", decay=0.5, temperature=8.0, recurrent=False)
     for visits in (1, 5, 40):
@@ -264,6 +276,27 @@ def test_a_policy_that_does_not_follow_phi_is_warned_of():
         learner.core.net.head.bias.copy_(torch.tensor([9.0, 0.0, 0.0]))
         learner.core.net.hyper_bias.bias.copy_(torch.tensor([0.0, 9.0, 0.0]))
     with pytest.warns(UserWarning, match="more than 50% of the states"):
+        learner.finish()
+
+
+def test_a_policy_is_held_against_the_phi_that_it_learned_from():
+    learner = make("distilled support", context=ReturnContext(0, 4, 8), recurrent=False)
+    for action in range(3):
+        mask = np.arange(3) == action
+        learner.act(np.zeros(2), mask)
+        learner.observe(Step(0.1, np.zeros(2), ALL, True))
+        learner.end_episode()
+    learner.replay._mask[:] = True
+    with torch.no_grad():
+        for parameter in learner.core.net.parameters():
+            parameter.zero_()
+        learner.core.net.head.bias[0] = learner.core.net.hyper_bias.bias[0] = 1.0
+        learner.core.net.hyper_bias.weight[1, 7] = 9.0  # no episode returned so much
+    batch = learner.replay.at(range(3))
+    assert learner.rac.disagreement(learner.core.net, batch) == 1
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        warnings.filterwarnings("ignore", message="the return context")
         learner.finish()
 
 

@@ -531,10 +531,11 @@ class RACLearner(QLearner):
         super().__init__(obs_dim, n_actions, self.rac, **options)
 
     def _keep(self, episode: Episode) -> None:
-        total = float(np.sum(episode.rewards))
-        self.context.count(total)
+        self.context.count(float(np.sum(episode.rewards)))
         if self.support == "count":
-            kappa = int(self.context.index(total))
+            # Rounded as the loss sees it: a return on an edge may fall on its other side.
+            rewards = np.asarray(episode.rewards, dtype=np.float32)
+            kappa = int(self.context.index(rewards.sum(dtype=np.float64)))
             for obs, action in zip(episode.obs[:-1], episode.actions, strict=True):
                 self.visits.add(obs, kappa, action)
 
@@ -572,8 +573,10 @@ class RACLearner(QLearner):
         """Warns of a useless context, and of a policy that does not follow phi."""
         self.context.warn()
         if len(self.replay):
-            kept = self.replay.at(range(min(len(self.replay), 256)))
-            warn_of_disagreement(self.rac, self.core.net, kept)
+            rows = np.linspace(0, len(self.replay) - 1, min(len(self.replay), 256), dtype=np.int64)
+            kept = self.replay.at(rows)
+            support = self._supported(kept.obs[:, :-1])
+            warn_of_disagreement(self.rac, self.core.net, kept, support)
 
     def state_dict(self) -> dict[str, Any]:
         extra = {"context": self.context.state_dict(), "visits": self.visits.state_dict()}

@@ -168,31 +168,35 @@ class RAC(IQL):
     def values(self, net: Any, obs: Tensor, h: Tensor | None) -> tuple[Tensor, Tensor | None]:
         return net.behaviour(obs, h) if self.act_on == "behaviour" else net.marginal(obs, h)
 
-    def disagreement(self, net: Any, batch: EpisodeBatch) -> Tensor:
+    def disagreement(self, net: Any, batch: EpisodeBatch, support: Tensor | None = None) -> Tensor:
         """Share of steps at which Q_S and phi have different best actions, for each agent.
 
         Args:
             net: A `RACNet`, or many stacked.
             batch: Episodes.
+            support: As in `rac_loss`.
         """
         with torch.no_grad():
             here, mask = batch.obs[..., :-1, :], batch.mask[..., :-1, :]
             ours = best_action(net.behaviour(here)[0], mask)
-            theirs = best_action(net.marginal(here)[0], mask)
+            theirs = best_action(net.marginal(here, support=support)[0], mask)
         return over_steps((ours != theirs).to(batch.filled.dtype), batch.filled)
 
 
-def warn_of_disagreement(method: Method, net: Any, batch: EpisodeBatch) -> None:
+def warn_of_disagreement(
+    method: Method, net: Any, batch: EpisodeBatch, support: Tensor | None = None
+) -> None:
     """Warns where Q_S of return-aware context does not follow phi in most of the states.
 
     Args:
         method: Nothing is done for another one, or where it acts on phi itself.
         net: Its network, or many stacked.
         batch: Episodes from the end of training.
+        support: As in `rac_loss`.
     """
     if not isinstance(method, RAC) or method.act_on == "marginal":
         return
-    shares = method.disagreement(net, batch).reshape(-1)
+    shares = method.disagreement(net, batch, support).reshape(-1)
     apart = int((shares > MAX_DISAGREEMENT).sum())
     if apart:
         warnings.warn(
