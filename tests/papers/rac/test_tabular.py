@@ -215,3 +215,14 @@ def test_values_start_at_init_where_the_first_visit_does_not_set_them(make):
         learner = make(2, 2, init=2.0, first_visit=first_visit)
         learner.learn(states, actions, np.array([[-10.0]]))
         assert learner.q.min() == pytest.approx(value)
+
+
+@pytest.mark.parametrize("first_visit", [True, False])
+def test_phi_is_of_contexts_that_an_episode_had(first_visit):
+    """All returns are below `init`, which the contexts without an episode still hold."""
+    game = TabularMatrixGame(environments.MatrixGame([[-1, -9], [-9, -3]]))
+    sizes = (game.n_states, 2, ReturnContext(-10, 0, 10))
+    learners = [TabularRAC(*sizes, first_visit=first_visit, seeds=20, rng=i) for i in range(2)]
+    train_tabular(game, learners, 800, 1.0)
+    for learner in learners:
+        assert learner.action_values()[:, 0] == pytest.approx(np.array([[-1.0, -3.0]] * 20), 0.01)

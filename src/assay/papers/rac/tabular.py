@@ -75,8 +75,8 @@ class TabularLearner:
         self.seeds = whole("seeds", seeds)
         self.rng = np.random.default_rng(rng)
         self.q = np.full((seeds, n_states, n_actions), self.init)
-        self._from = int(not first_visit)
-        self.visits = np.full(self.q.shape, self._from)
+        self.first_visit = first_visit
+        self.visits = np.full(self.q.shape, int(not first_visit))
         self._runs = np.arange(seeds)
         self._order = self.rng.random(self.q.shape)
 
@@ -176,7 +176,7 @@ class TabularLearner:
         return step.rewards + self.gamma * np.where(step.terminated, 0.0, ahead)
 
     def _update(self, entry: tuple[np.ndarray, ...], target: np.ndarray) -> None:
-        old, fresh = self.q[entry], self.visits[entry] == 0
+        old, fresh = self.q[entry], self.first_visit & (self.visits[entry] == 0)
         rate = np.where(fresh, 1.0, self._rate(entry, target >= old))
         self.q[entry] = (1 - rate) * old + rate * target
         self.visits[entry] += 1
@@ -411,7 +411,8 @@ class TabularRAC(TabularLearner):
         self.context = context
         shape = (self.seeds, n_states, context.bins, n_actions)
         self.q = np.full(shape, self.init)
-        self.visits = np.full(shape, self._from)
+        # A context that no episode had is not one of value `init`, whatever the first visit does.
+        self.visits = np.zeros(shape, dtype=np.int64)
         self._kappa = np.zeros(self.seeds, dtype=np.int64)
 
     def action_values(self) -> np.ndarray:
