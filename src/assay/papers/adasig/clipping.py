@@ -21,7 +21,7 @@ ROUNDING = 2.0**-16
 
 The squares of at most 256 float32 numbers are summed in float32, which errs by at most
 128 * 2^-24 in the root whatever the order, and blocks are added in float64. Rounding a weight
-to float32 and multiplying by it add 2 * 2^-24, less than half of 2^-16 altogether.
+to float32, multiplying by it and the root itself add 3 * 2^-24: little more than half of 2^-16.
 """
 
 
