@@ -334,7 +334,8 @@ def i2q_loss(
     Returns:
         Scalars: "loss", the sum of "qss", "v" and "td". They share no parameters.
 
-    Source: Jiang and Lu, NeurIPS 2022, and the settings of their code for SMAC.
+    Source: Jiang and Lu, NeurIPS 2022, and the settings of their code for SMAC. There the gradients
+    of each of the three networks are clipped alone, here those of all together.
     """
     with torch.no_grad():
         features = target.features(batch.obs)
