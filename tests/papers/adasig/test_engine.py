@@ -278,14 +278,43 @@ def test_accumulation_without_poisson_sampling_is_accounted_for():
     assert len(optimizer.slope_history) == 1
 
 
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+def test_a_refused_module_can_be_tried_again(mode):
+    net = model()
+    options = {
+        "module": net,
+        "optimizer": torch.optim.SGD(net.parameters(), lr=0.2),
+        "data_loader": DataLoader(dataset(), batch_size=24),
+        "noise_multiplier": 1.0,
+        "max_grad_norm": 1.0,
+        "grad_sample_mode": mode,
+    }
+    with pytest.raises(ValueError, match="clipping: got 'adasgi'"):
+        AdaSigPrivacyEngine().make_private(clipping="adasgi", **options)
+    again = AdaSigPrivacyEngine().make_private(clipping="adasig", **options)
+    train(*again[:2], again[2] if mode == "ghost" else nn.CrossEntropyLoss(), again[-1])
+    assert len(again[1].slope_history) == 8
+
+
 @pytest.mark.parametrize(
     ("clipping", "options", "error", "message"),
     [
         ("tanh", {}, ValueError, r"clipping: got 'tanh', wants one of adasig, sigmoid, auto_s"),
         ("adasig", {"max_grad_norm": [1.0] * 4}, TypeError, r"max_grad_norm: got .*, wants one"),
         ("adasig", {"max_grad_norm": -1.0}, ValueError, r"max_grad_norm: got -1.0, wants"),
-        ("adasig", {"kwargs": {"slope": 1.0}}, TypeError, "slope"),
-        ("auto_v", {"kwargs": {"r": 1.0}}, TypeError, r"r"),
+        (
+            "adasig",
+            {"kwargs": {"slope": 1.0}},
+            TypeError,
+            "clipping_kwargs: got slope, wants some of accounting, adapt, .* clipping='adasig'",
+        ),
+        ("auto_v", {"kwargs": {"r": 1.0}}, TypeError, "got r, wants some of diagnostics, nonfin"),
+        ("psac", {"kwargs": {"slope_lr": 1.0}}, TypeError, "got slope_lr, wants .*nonfinite, r "),
+        ("sigmoid", {"kwargs": {"adapt": True}}, TypeError, "clipping_kwargs: got adapt, wants"),
+        ("adasig", {"kwargs": {"noise_multiplier": 1.0}}, TypeError, "got noise_multiplier, want"),
+        ("flat", {"kwargs": {"r": 1.0}}, TypeError, "clipping_kwargs: got r, wants none"),
+        ("adaptive", {"kwargs": {"r": 1.0}}, TypeError, "got r, wants some of clipbound_learni"),
+        ("adasig", {"kwargs": "r"}, TypeError, "clipping_kwargs: got 'r', wants a mapping"),
         ("nsgd", {"kwargs": {}}, TypeError, r"'r'"),
         ("psac", {"kwargs": {"r": 0.0}}, ValueError, r"r: got 0.0, wants a finite number > 0"),
         (

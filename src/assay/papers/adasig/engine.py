@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
 from opacus import PrivacyEngine
-from opacus.optimizers import DPOptimizer
+from opacus.optimizers import AdaClipDPOptimizer, DPOptimizer
 from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 from torch import Tensor
 from torch.optim import Optimizer
@@ -37,6 +38,25 @@ WEIGHTS: dict[str, Callable[..., Tensor]] = {
 OPACUS = ("flat", "per_layer", "adaptive")
 CLIPPINGS = ("adasig", "sigmoid", *WEIGHTS, *OPACUS)
 
+_HOOKS = "autograd_grad_sample_hooks"
+_GIVEN = {
+    "weight",
+    "noise_multiplier",
+    "max_grad_norm",
+    "expected_batch_size",
+    "loss_reduction",
+    "generator",
+    "secure_mode",
+}
+"""Arguments of the optimizers that are the engine's to give."""
+
+_KINDS: dict[str, type[DPOptimizer]] = {
+    "adasig": AdaSigDPOptimizer,
+    "sigmoid": AdaSigDPOptimizer,
+    "flat": DPOptimizer,
+    "per_layer": DPOptimizer,
+    "adaptive": AdaClipDPOptimizer,
+}
 _CLASSES: dict[tuple[bool, bool, bool], type[NormWeightedDPOptimizer]] = {
     # sigmoid, ghost, distributed
     (False, False, False): NormWeightedDPOptimizer,
@@ -84,6 +104,29 @@ class AdaSigPrivacyEngine(PrivacyEngine):
         )
     """
 
+    def make_private(self, *, module: Any, **options: Any) -> Any:
+        """As Opacus' method. After an error the module is free of hooks, for another try.
+
+        Args:
+            module: the model.
+            **options: as Opacus', and `clipping` and `clipping_kwargs` of this class.
+
+        Returns:
+            Model, optimizer and loader; in ghost mode the criterion before the loader.
+
+        Raises:
+            TypeError, ValueError: see the class.
+        """
+        hooked = hasattr(module, _HOOKS)
+        try:
+            return super().make_private(module=module, **options)
+        except Exception:
+            if not hooked and hasattr(module, _HOOKS):
+                for handle in getattr(module, _HOOKS):
+                    handle.remove()
+                delattr(module, _HOOKS)
+            raise
+
     def _prepare_optimizer(
         self,
         *,
@@ -96,7 +139,7 @@ class AdaSigPrivacyEngine(PrivacyEngine):
         **options: Any,
     ) -> DPOptimizer:
         one_of("clipping", clipping, CLIPPINGS)
-        extra = dict(clipping_kwargs or {})
+        extra = _checked(clipping, {} if clipping_kwargs is None else clipping_kwargs)
         if clipping in OPACUS:
             return super()._prepare_optimizer(
                 optimizer=optimizer,
@@ -133,3 +176,26 @@ class AdaSigPrivacyEngine(PrivacyEngine):
         return super()._prepare_criterion(
             module=module, optimizer=optimizer, criterion=criterion, **options
         )
+
+
+def _checked(clipping: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    if not isinstance(arguments, Mapping):
+        raise TypeError(f"clipping_kwargs: got {arguments!r}, wants a mapping of names to values")
+    takers: list[Callable[..., Any]] = [_KINDS.get(clipping, NormWeightedDPOptimizer)]
+    if clipping in WEIGHTS:
+        takers.append(WEIGHTS[clipping])
+    known = {
+        p.name
+        for taker in takers
+        for p in signature(taker).parameters.values()
+        if p.kind is p.KEYWORD_ONLY
+    } - _GIVEN
+    if clipping == "sigmoid":
+        known.remove("adapt")
+    unknown = sorted(str(name) for name in arguments.keys() - known)
+    if unknown:
+        wanted = f"some of {', '.join(sorted(known))}" if known else "none"
+        raise TypeError(
+            f"clipping_kwargs: got {', '.join(unknown)}, wants {wanted} with clipping={clipping!r}"
+        )
+    return dict(arguments)
