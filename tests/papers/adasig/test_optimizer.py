@@ -11,7 +11,7 @@ import pytest
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("opacus")
-
+import numpy as np  # noqa: E402
 from hypothesis import given, settings  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 from opacus import GradSampleModule  # noqa: E402
@@ -323,6 +323,66 @@ def test_a_state_of_another_model_is_refused():
         optimizer.load_state_dict(state)
 
 
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"slope": math.nan}, ValueError, "slope: got nan, wants a finite number > 0"),
+        ({"slope": -1.0}, ValueError, "slope: got -1.0, wants a finite number > 0"),
+        ({"slope": "2"}, TypeError, "slope: got '2', wants one number > 0"),
+        (None, ValueError, r"state_dict: got \['slope'\] under 'adasig', wants also \['slope_dir"),
+    ],
+)
+def test_a_broken_state_is_refused_and_changes_nothing(change, error, message):
+    _, optimizer = adasig(model())
+    state = optimizer.state_dict()
+    state["param_groups"][0]["lr"] = 7.0
+    state["adasig"] = {"slope": 1.0} if change is None else {**state["adasig"], **change}
+    with pytest.raises(error, match=message):
+        optimizer.load_state_dict(state)
+    assert optimizer.slope == 1.0
+    assert optimizer.param_groups[0]["lr"] == 0.5
+
+
+def test_a_state_is_plain_whatever_numbers_the_slope_was_given_in(tmp_path):
+    net, optimizer = adasig(
+        model(), initial_slope=np.float32(2.0), slope_lr=np.float64(0.5), max_slope=np.float64(3)
+    )
+    for inputs, targets in batches(dataset()):
+        step(net, optimizer, inputs, targets)
+    torch.save(optimizer.state_dict(), tmp_path / "state.pt")
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert state["adasig"]["slope"] == optimizer.slope != 2.0
+
+
+def test_loading_drops_the_sums_of_an_unfinished_batch():
+    net, optimizer = adasig(model())
+    inputs, targets = batches(dataset())[0]
+    step(net, optimizer, inputs, targets)
+    state = optimizer.state_dict()
+    resumed = adasig(model())
+    for do_skip in (True, False):
+        resumed[1].signal_skip_step(do_skip)
+        if not do_skip:
+            resumed[0].load_state_dict(net.state_dict())
+            resumed[1].load_state_dict(state)
+            resumed[1].generator.set_state(optimizer.generator.get_state())
+        step(*resumed, inputs, targets)
+    step(net, optimizer, inputs, targets)
+    assert torch.equal(flat(resumed[0]), flat(net))
+    assert resumed[1].slope == optimizer.slope
+
+
+def test_parameters_may_be_frozen_and_thawed():
+    net, optimizer = adasig(model(), sigma=0.1)
+    data = batches(dataset())
+    for i in range(9):
+        net._module[0].requires_grad_(i not in (3, 4, 5))
+        step(net, optimizer, *data[i % 3])
+    slopes = [*optimizer.slope_history, optimizer.slope]
+    still = [i for i in range(9) if slopes[i] == slopes[i + 1]]
+    assert still == [0, 3, 6]  # no direction of the step before fits
+
+
 def test_bf16_parameters_take_noise_before_they_are_rounded():
     net, optimizer = adasig(model(dtype=torch.bfloat16))
     for inputs, targets in batches(dataset()) * 2:
@@ -426,8 +486,9 @@ def test_sums_are_released_once():
             ValueError,
             r"initial_slope: got 2000000.0, wants 1e-06 to 1e\+06",
         ),
-        ({"slope_lr": -0.1}, ValueError, r"slope_lr: got -0.1, wants a finite number >= 0"),
-        ({"slope_lr": math.nan}, ValueError, r"slope_lr: got nan, wants a finite number >= 0"),
+        ({"slope_lr": -0.1}, ValueError, r"slope_lr: got -0.1, wants a finite number from 0 to"),
+        ({"slope_lr": math.nan}, ValueError, r"slope_lr: got nan, wants a finite number from 0"),
+        ({"slope_lr": 1e3}, ValueError, r"slope_lr: got 1000.0, wants a finite number from 0 to"),
         ({"noise_split": 1.0}, ValueError, r"noise_split: got 1.0, wants a finite number > 1"),
         ({"accounting": "rdp"}, ValueError, r"accounting: got 'rdp', wants one of paper, joint"),
         ({"min_slope": 0}, ValueError, r"min_slope: got 0, wants a finite number > 0"),

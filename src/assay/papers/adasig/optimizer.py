@@ -222,7 +222,7 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
         expected_batch_size: divides the sum where `loss_reduction` is "mean".
         loss_reduction: "mean" or "sum".
         initial_slope: alpha at the first step.
-        slope_lr: >= 0.
+        slope_lr: 0 to 100; a step multiplies the slope by no more than e to this power.
         noise_split: noise of the clipped sum over `noise_multiplier`, > 1; of use with
             `accounting="paper"` only.
         accounting: "paper" splits the noise as the paper does; "joint" adds no noise to the
@@ -265,21 +265,18 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
         generator: torch.Generator | None = None,
         secure_mode: bool = False,
     ) -> None:
-        number("min_slope", min_slope, above=0)
-        number("max_slope", max_slope, least=min_slope)
-        number("slope_lr", slope_lr, least=0)
+        self.min_slope = number("min_slope", min_slope, above=0)
+        self.max_slope = number("max_slope", max_slope, least=min_slope)
+        self.slope_lr = number("slope_lr", slope_lr, least=0, most=100)
         number("noise_split", noise_split, above=1)
         self.accounting = one_of("accounting", accounting, ACCOUNTINGS)
-        if not min_slope <= number("initial_slope", initial_slope, above=0) <= max_slope:
+        self.slope = number("initial_slope", initial_slope, above=0)
+        if not min_slope <= self.slope <= max_slope:
             raise ValueError(
                 f"initial_slope: got {initial_slope}, wants {min_slope:g} to {max_slope:g}"
             )
         self.noise_split = noise_split
-        self.slope = initial_slope
-        self.slope_lr = slope_lr
         self.adapt = adapt
-        self.min_slope = min_slope
-        self.max_slope = max_slope
         self.slope_history: deque[float] = deque(maxlen=HISTORY)
         super().__init__(
             optimizer,
@@ -301,6 +298,7 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
         self._slope_direction: list[Tensor] | None = None
         self._previous_direction: list[Tensor] | None = None
         self._previous_noiseless: list[Tensor] | None = None
+        self._directed: list[int] = []
 
     def _sigmoid(self, norms: Tensor, max_grad_norm: float) -> Tensor:
         return adasig_weight(norms, self.slope, max_grad_norm)
@@ -365,6 +363,10 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
         return _dot([p.grad for p in self.params], self._previous_direction)
 
     def _step_slope(self) -> None:
+        directed = [id(p) for p in self.params]
+        if directed != self._directed:  # parameters were frozen or thawed
+            self._previous_direction = self._previous_noiseless = None
+            self._directed = directed
         sign = _sign(self._product())
         if sign is not None:
             slope = self.slope * math.exp(self.slope_lr * sign)
@@ -403,18 +405,29 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Goes on from `state_dict`; from a plain one, of another optimizer, with a new slope.
 
+        Sums of a logical batch that was under way are dropped: their noise would not fit them
+        at another slope.
+
         Args:
             state_dict: as `state_dict` returns it, or the wrapped optimizer's alone, which warns.
 
         Raises:
-            ValueError: the saved slope direction does not fit the parameters.
+            TypeError, ValueError: the saved slope is no number > 0, something is missing beside
+                it, or the saved slope direction does not fit the parameters.
         """
         inner = dict(state_dict)
         own = inner.pop("adasig", None)
         if own is None:
             warnings.warn(f"the state holds no slope: starting from {self.slope:g}", stacklevel=2)
             super().load_state_dict(inner)
+            self._drop_sums()
             return
+        missing = {"slope", "slope_history", "slope_direction"} - own.keys()
+        if missing:
+            raise ValueError(
+                f"state_dict: got {sorted(own)} under 'adasig', wants also {sorted(missing)}"
+            )
+        slope = number("slope", own["slope"], above=0)
         direction = own["slope_direction"]
         if direction is not None:
             shapes = [tuple(r.shape) for r in direction]
@@ -424,9 +437,16 @@ class AdaSigDPOptimizer(NormWeightedDPOptimizer):
             pairs = zip(direction, self.params, strict=True)
             direction = [r.to(p.device).clone() for r, p in pairs]
         super().load_state_dict(inner)
-        self.slope = own["slope"]
+        self._drop_sums()
+        self.slope = slope
         self.slope_history = deque(own["slope_history"], maxlen=HISTORY)
         self._previous_direction = direction
+        self._previous_noiseless = None
+        self._directed = [id(p) for p in self.params]
+
+    def _drop_sums(self) -> None:
+        self._is_last_step_skipped = False
+        self.zero_grad()
 
 
 def _weighted_sums(weights: Tensor, gradient: Tensor, p: Tensor) -> Tensor:
