@@ -193,3 +193,10 @@ def test_bad_slopes_and_regularisers():
     for regularised in (auto_s_weight, nsgd_weight, psac_weight):
         with pytest.raises(ValueError, match=r"r: got -0.1, wants a finite number > 0"):
             regularised(norms, r=-0.1)
+
+
+@pytest.mark.parametrize("samples", [[], [2, 3]])
+def test_gradients_of_other_batches_have_no_norms(samples):
+    gradients = [torch.ones(b, 4) for b in samples]
+    with pytest.raises(ValueError, match=rf"grad_samples: got tensors of \[{str(samples)[1:-1]}\]"):
+        per_sample_norms(gradients)

@@ -37,7 +37,13 @@ def per_sample_norms(grad_samples: Sequence[Tensor]) -> Tensor:
 
     Returns:
         ``(b,)``, float64; inf or NaN where a gradient holds such a value.
+
+    Raises:
+        ValueError: there is no tensor, or they hold different numbers of samples.
     """
+    samples = [len(gradient) for gradient in grad_samples]
+    if len(set(samples)) != 1:
+        raise ValueError(f"grad_samples: got tensors of {samples} samples, wants as many in each")
     device = grad_samples[0].device
     squares = torch.zeros(len(grad_samples[0]), dtype=torch.float64, device=device)
     for gradient in grad_samples:
