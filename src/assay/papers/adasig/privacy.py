@@ -78,6 +78,15 @@ def equivalent_multiplier(sigma_s: float, sigma_r: float, accounting: str = "pap
     "joint" takes the worst sample for both together:
     ``1 / sigma^2 = max_z tanh^2(z / 2) / sigma_s^2 + (h(z) / 0.4477433)^2 / sigma_r^2``.
 
+    Proof: both sums, each divided by its noise's standard deviation, are one vector with standard
+    normal noise. A sample shifts it by the two terms above along one direction of gradients, and
+    what Gaussian noise hides, under Poisson sampling too, depends on the length of the shift
+    alone. It is at most 1 / sigma, as in a step of DP-SGD; that the slope depends on earlier
+    releases is adaptive composition. For sigma_s = sigma and u = z / 2 the length is within that
+    if ``tanh^2 u + (u sech^2 u / (0.4477433 k))^2 <= 1`` with k = sigma_r / sigma. As
+    ``1 - tanh^2 u = sech^2 u``, that is ``u sech u <= 0.4477433 k`` for all u. The left side is
+    largest where ``u tanh u = 1``, 0.66274, which makes k at least `JOINT_RATIO`.
+
     Args:
         sigma_s: noise multiplier of the clipped sum, > 0.
         sigma_r: noise multiplier of the slope direction, > 0.
