@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from assay.toolkits.checks import number, one_of, whole
+from assay.toolkits.checks import flag, number, one_of, whole
 
 
 def test_what_is_allowed_comes_back():
@@ -47,6 +47,14 @@ def test_integers():
     for value in (True, 1.0, "1", None):
         with pytest.raises(TypeError, match=r"n: got .*, wants an integer >= 1"):
             whole("n", value)
+
+
+def test_flags():
+    assert flag("x", True) is True
+    assert flag("x", False) is False
+    for value in (1, 0, "false", None):
+        with pytest.raises(TypeError, match=r"x: got .*, wants True or False"):
+            flag("x", value)
 
 
 def test_names():

@@ -61,6 +61,21 @@ def number(
     return found
 
 
+def flag(name: str, value: Any) -> bool:
+    """The value if it is True or False.
+
+    Args:
+        name: of the argument, for the message.
+        value: a bool; the word "false", which counts as true, is none.
+
+    Raises:
+        TypeError: it is no bool.
+    """
+    if not isinstance(value, bool):
+        raise TypeError(f"{name}: got {value!r}, wants True or False")
+    return value
+
+
 def one_of(name: str, value: Any, allowed: Iterable[str]) -> str:
     """The value if it is one of the allowed ones.
 

@@ -53,3 +53,52 @@ class Corridor(ParallelEnv):
             cuts,
             {a: {} for a in acting},
         )
+
+
+class Roster(ParallelEnv):
+    """An episode of given steps in which who takes part is given for each; actions are 1 and 2.
+
+    All that matters comes from the roster: ``[{"a"}, {"a", "b"}]`` is an episode of two steps, in
+    which b arrives after the first.
+    """
+
+    metadata = {"name": "roster"}  # noqa: RUF012
+
+    def __init__(self, *roster, cut=frozenset(), reward=1.0):
+        self.possible_agents = ["a", "b"]
+        self.agents = []
+        self.roster, self.cut, self.reward = roster, cut, reward
+        self.taken = []
+
+    def observation_space(self, agent):
+        return Box(0, 99, (1,), np.float32)
+
+    def action_space(self, agent):
+        return Discrete(2, start=1)
+
+    def _present(self):
+        return sorted(self.roster[self.t]) if self.t < len(self.roster) else []
+
+    def _seen(self, agents):
+        return {a: np.array([self.t + 1], np.float32) for a in agents}
+
+    def reset(self, seed=None, options=None):
+        self.t = 0
+        self.agents = self._present()
+        return self._seen(self.agents), {a: {} for a in self.agents}
+
+    def step(self, actions):
+        assert set(actions) == set(self.agents)
+        assert all(self.action_space(a).contains(action) for a, action in actions.items())
+        self.taken.append(actions)
+        self.t += 1
+        acting, self.agents = self.agents, self._present()
+        gone = set(acting) - set(self.agents)
+        seen = sorted(set(acting) | set(self.agents))
+        return (
+            self._seen(seen),
+            dict.fromkeys(acting, self.reward),
+            {a: a in gone - self.cut for a in acting},
+            {a: a in gone & self.cut for a in acting},
+            {a: {} for a in seen},
+        )

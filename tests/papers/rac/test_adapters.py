@@ -78,6 +78,8 @@ def test_the_shared_reward():
         ({"a": 1.0, "b": 2.0}, None, "team_reward"),
         ({"a": 1.0, "b": math.nan}, "sum", "nan for b"),
         ({"a": math.inf, "b": math.inf}, None, "inf for a"),
+        ({"a": 1.0, "b": None}, "sum", "got None for b, wants a number"),
+        ({"a": np.ones(2), "b": 1.0}, "sum", r"got array\(.*\) for a, wants a number"),
         ({}, "sum", "got none"),
         ({"a": 1.0}, "max", "team_reward: got 'max'"),
     ],

@@ -71,3 +71,14 @@ def test_short_and_missing_files_are_named(tmp_path):
     file.unlink()
     with pytest.raises(FileNotFoundError, match=r"a\.safetensors"):
         load_state(tmp_path / "a")
+
+
+def test_names_that_look_alike_are_kept_apart(tmp_path):
+    state = {"a": {"b": torch.zeros(1)}, "a.b": torch.ones(1), 1: np.zeros(2), "1": np.ones(2)}
+    save_state(tmp_path / "a", state)
+    assert same(load_state(tmp_path / "a"), state)
+
+
+def test_keys_that_do_not_come_back_are_refused(tmp_path):
+    with pytest.raises(TypeError, match=r"state\.a: got the key \(1, 2\), wants strings and"):
+        save_state(tmp_path / "a", {"a": {(1, 2): 3}})

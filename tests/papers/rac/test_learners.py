@@ -319,6 +319,18 @@ def test_bad_input_is_named():
         make("rac").load_state_dict(learner.state_dict())
     with pytest.raises(ValueError, match="learning_rate: got 0"):
         make("iql", learning_rate=0)
+    with pytest.raises(ValueError, match="learning_rate: got inf"):
+        make("iql", learning_rate=np.inf)
+    with pytest.raises(ValueError, match="max_grad_norm: got 0"):
+        make("iql", max_grad_norm=0)
+    with pytest.raises(ValueError, match="seed: got -1"):
+        make("iql", seed=-1)
+    with pytest.raises(ValueError, match="batch_size: got 9, wants <= capacity = 8"):
+        make("iql", batch_size=9, capacity=8)
+    with pytest.raises(TypeError, match="recurrent: got 'False', wants True or False"):
+        make("iql", recurrent="False")
+    with pytest.raises(TypeError, match="context: got 3, wants a ReturnContext"):
+        make("rac", context=3)
     with pytest.raises(ValueError, match="support: got 'all'"):
         make("rac", support="all")
     with pytest.raises(ValueError, match=r"temperature: got 0\.0, wants a finite number > 0"):

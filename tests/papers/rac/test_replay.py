@@ -101,15 +101,32 @@ def test_nothing_is_cut_silently(steps):
         replay().store(episode(steps))
 
 
-@pytest.mark.parametrize("reward", [np.nan, np.inf])
+@pytest.mark.parametrize("reward", [np.nan, np.inf, 1e39])
 def test_rewards_are_finite(reward):
     kept, bad = replay(), episode(3)
     kept.store(episode(1))
     bad.rewards[1] = reward
-    with pytest.raises(ValueError, match=r"rewards: got (nan|inf) at step 1 of episode 1"):
+    with pytest.raises(ValueError, match=r"rewards: got (nan|inf|1e\+39) at step 1 of episode 1"):
         kept.store(bad)
 
 
 def test_sizes_are_checked():
     with pytest.raises(ValueError, match="capacity: got 0"):
         replay(capacity=0)
+    with pytest.raises(ValueError, match="capacity, max_len: got 1000000000 and 1000000000, wants"):
+        replay(capacity=10**9, max_len=10**9)
+
+
+def test_a_state_of_other_sizes_is_refused_and_changes_nothing():
+    kept = replay()
+    for tag in range(5):
+        kept.store(episode(3, float(tag)))
+    state = kept.state_dict()
+    wide = EpisodeReplay(3, obs_dim=4, max_len=4, n_actions=3)
+    for other in (replay(capacity=2), replay(capacity=9), replay(max_len=2), wide):
+        with pytest.raises(ValueError, match=r"state: got \w+ \(3, .* of 5 episodes, wants"):
+            other.load_state_dict(state)
+        assert len(other) == 0
+    longer = replay(max_len=8)
+    longer.load_state_dict(state)
+    assert (longer.at([0, 1, 2]).rewards == kept.at([0, 1, 2]).rewards).all()

@@ -7,7 +7,9 @@ import json
 import numpy as np
 import pytest
 import torch
-from tests.papers.rac.games import Corridor
+from gymnasium.spaces import MultiBinary
+from pettingzoo.classic import tictactoe_v3
+from tests.papers.rac.games import Corridor, Roster
 
 from assay.papers.rac.adapters import make
 from assay.papers.rac.context import ReturnContext
@@ -189,3 +191,118 @@ def test_environments_of_all_kinds_train(name):
     history = train(env, learners, 60, 60, team_reward="mean", eval_episodes=1)
     assert np.isfinite(history.returns).all()
     assert np.isfinite(history.losses).all()
+
+
+def test_an_agent_that_arrives_late_sees_nothing_before():
+    env = Roster({"a"}, {"a", "b"}, {"a", "b"}, {"a"})
+    learners = team(env, recurrent=False)
+    total, steps = play_parallel(env, learners, epsilon=1.0, training=True)
+    assert (total, steps) == (4, 4)
+    assert [set(actions) for actions in env.taken] == [{"a"}, {"a", "b"}, {"a", "b"}, {"a"}]
+    late = learners["b"].replay.at([0])
+    assert late.obs[0, :, 0].tolist() == [0, 2, 3, 4, 0]
+    assert (
+        late.mask[0].tolist() == [[True, False], [True, True], [True, True]] + [[True, False]] * 2
+    )
+    assert late.rewards.tolist() == [[1, 1, 1, 1]]
+
+
+def test_an_agent_that_is_cut_off_before_the_others_idles():
+    env = Roster({"a", "b"}, {"a"}, {"a"}, cut={"b"})
+    learners = team(env, recurrent=False)
+    play_parallel(env, learners, epsilon=1.0, training=True)
+    left = learners["b"].replay.at([0])
+    assert left.obs[0, :, 0].tolist() == [1, 2, 0, 0]
+    assert left.mask[0].tolist() == [[True, True]] + [[True, False]] * 3
+    assert left.terminated.tolist() == [[0, 0, 1]]
+
+
+def test_actions_are_counted_from_where_the_space_starts():
+    env = Roster(*[{"a", "b"}] * 4)
+    train(env, team(env), 40, 40)
+    assert {action for actions in env.taken for action in actions.values()} == {1, 2}
+
+
+def test_an_episode_has_steps():
+    env = Roster()
+    with pytest.raises(ValueError, match=r"step 0: env: got no agents after reset\(\)"):
+        train(env, team(env), 8, 8)
+
+
+@pytest.mark.parametrize(
+    "env", [tictactoe_v3.env(), "climbing", None], ids=["turns", "name", "none"]
+)
+def test_environments_of_another_kind_are_refused(env):
+    with pytest.raises(TypeError, match=r"env: got .* wants a PettingZoo parallel environment"):
+        make_learners(env, "iql")
+    with pytest.raises(TypeError, match=r"env: got .* wants a PettingZoo parallel environment"):
+        Trainer(env, {}, 8)
+
+
+def test_actions_are_one_of_a_number():
+    env = Corridor()
+    env.action_space = lambda agent: MultiBinary(3)
+    with pytest.raises(TypeError, match=r"got actions MultiBinary\(3\) for agent_0"):
+        team(env)
+
+
+def test_an_error_at_a_step_names_the_agent_and_keeps_its_cause():
+    env = Corridor()
+    learners = team(env)
+    seen = env._seen
+    env._seen = lambda: "a word" if env.t == 2 else seen()
+    with pytest.raises(ValueError, match="episode 0, step 1: agent_0: obs_value: got str"):
+        train(env, learners, 8, 8)
+    env = Corridor()
+    bug = ValueError("a bug of the environment")
+    env.step = lambda actions: (_ for _ in ()).throw(bug)
+    with pytest.raises(ValueError, match="episode 0, step 0: a bug") as caught:
+        train(env, learners, 8, 8)
+    assert caught.value.__cause__.__cause__ is bug
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, RuntimeError, ValueError])
+def test_training_goes_on_after_an_episode_was_broken_off(error):
+    env = Corridor()
+    trainer = Trainer(env, team(env), 8)
+    step, made = env.step, []
+
+    def interrupted(actions):
+        made.append(actions)
+        if len(made) == 6:
+            raise error
+        return step(actions)
+
+    env.step = interrupted
+    with pytest.raises(error):
+        trainer.run(16)
+    assert trainer.run(16).steps == [8, 16]
+    replay = trainer.learners["agent_0"].replay
+    assert len(replay) == 4
+    assert replay.at(range(4)).filled.min() == 1, "the part of an episode is not kept"
+
+
+def test_a_loss_that_is_no_number_ends_the_training():
+    env = Roster(*[{"a", "b"}] * 4, reward=1e30)
+    with pytest.raises(ValueError, match="loss: got inf, wants a finite number"):
+        train(env, team(env), 400, 400)
+
+
+def test_a_checkpoint_of_another_team_is_refused(tmp_path):
+    env = Corridor()
+    Trainer(env, team(env), 8).save(tmp_path)
+    for options in ({"hidden": 9}, {"algo": "hysteretic"}, {"recurrent": False}):
+        with pytest.raises(ValueError, match="training: does not fit this team: "):
+            Trainer(env, team(env, **options), 8).resume(tmp_path)
+
+
+def test_bad_arguments_are_named():
+    env = Corridor()
+    with pytest.raises(ValueError, match="seed: got -1, wants an integer >= 0"):
+        team(env, seed=-1)
+    with pytest.raises(TypeError, match="share_parameters: got 'no', wants True or False"):
+        team(env, share_parameters="no")
+    with pytest.raises(TypeError, match=r"epsilon: got 0\.1, wants an Epsilon"):
+        train(env, team(env), 8, 8, epsilon=0.1)
+    with pytest.raises(ValueError, match="context: got none, and 10 from all random episodes"):
+        team(env, "rac")

@@ -99,17 +99,22 @@ def shared_reward(rewards: Mapping[str, float], team_reward: TeamReward | None =
         The reward.
 
     Raises:
-        ValueError: Where a reward is NaN or infinite, where rewards differ and `team_reward` is
+        ValueError: Where a reward is no finite number, where rewards differ and `team_reward` is
             None, where there are none, or where `team_reward` is no such word.
     """
     if team_reward not in (None, "sum", "mean"):
         raise ValueError(f"team_reward: got {team_reward!r}, wants None, 'sum' or 'mean'")
     if not rewards:
         raise ValueError("rewards: got none, wants one for each agent")
-    values = [float(reward) for reward in rewards.values()]
-    for agent, value in zip(rewards, values, strict=True):
+    values = []
+    for agent, reward in rewards.items():
+        try:
+            value = float(reward)
+        except (TypeError, ValueError):
+            raise ValueError(f"rewards: got {reward!r} for {agent}, wants a number") from None
         if not math.isfinite(value):
             raise ValueError(f"rewards: got {value} for {agent}, wants a finite number")
+        values.append(value)
     if team_reward == "sum":
         return sum(values)
     if team_reward == "mean":

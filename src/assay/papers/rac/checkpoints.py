@@ -62,6 +62,9 @@ def _file(path: str | Path) -> Path:
 
 def _pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     """`value` as JSON in which a tensor is its name, and a dictionary a list of its items."""
+    if isinstance(value, torch.Tensor | np.ndarray):
+        while name in tensors:  # of {"a": {"b": ...}, "a.b": ...}
+            name += "'"
     if isinstance(value, torch.Tensor):
         # A copy of its own: safetensors refuses tensors that share memory.
         tensors[name] = value.detach().cpu().clone().contiguous()
@@ -72,6 +75,9 @@ def _pack(value: Any, name: str, tensors: dict[str, torch.Tensor]) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, dict):
+        for key in value:
+            if not isinstance(key, str | int):
+                raise TypeError(f"{name}: got the key {key!r}, wants strings and integers")
         # Optimizers number their parameters, and JSON has no numbers as keys.
         return {"dict": [[key, _pack(v, f"{name}.{key}", tensors)] for key, v in value.items()]}
     if isinstance(value, list | tuple):

@@ -21,7 +21,7 @@ from assay.papers.rac.methods import I2Q, IQL, RAC, Hysteretic, Method, warn_of_
 from assay.papers.rac.network import RACNet
 from assay.papers.rac.replay import Episode, EpisodeReplay
 from assay.papers.rac.visits import Visits
-from assay.toolkits.checks import number, one_of, whole
+from assay.toolkits.checks import flag, number, one_of, whole
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,9 @@ class IndependentLearner(Protocol):
 
     def end_episode(self) -> None:
         """Keeps the episode; one of which nothing was observed, as in evaluation, is dropped."""
+
+    def drop_episode(self) -> None:
+        """Forgets an episode that was broken off."""
 
     def update(self) -> dict[str, float]:
         """Learns from episodes kept. Returns "loss" and its parts; empty without an update."""
@@ -93,9 +96,9 @@ class Core:
         seed: int = 0,
         members: int = 1,
     ) -> None:
-        for name, value in (("learning_rate", learning_rate), ("max_grad_norm", max_grad_norm)):
-            if not value > 0:
-                raise ValueError(f"{name}: got {value}, wants > 0")
+        number("learning_rate", learning_rate, above=0)
+        number("max_grad_norm", max_grad_norm, above=0)
+        flag("recurrent", recurrent)
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             self.net = method.network(obs_dim, n_actions, hidden, recurrent)
@@ -115,6 +118,9 @@ class Core:
 
         Returns:
             Their values; empty where other members are waited for.
+
+        Raises:
+            ValueError: Where the loss is NaN or infinite; weights stay as they were.
         """
         self._waiting.append(losses)
         if len(self._waiting) < self.members:
@@ -123,6 +129,11 @@ class Core:
             name: torch.stack([given[name] for given in self._waiting]).mean() for name in losses
         }
         self._waiting = []
+        if not means["loss"].isfinite():
+            raise ValueError(
+                f"loss: got {means['loss'].item()}, wants a finite number; smaller rewards or a "
+                "smaller learning_rate may help"
+            )
         self.optimiser.zero_grad()
         means["loss"].backward()
         torch.nn.utils.clip_grad_norm_(self.net.parameters(), self.max_grad_norm)
@@ -199,9 +210,12 @@ class QLearner:
         self.obs_dim = whole("obs_dim", obs_dim)
         self.n_actions = whole("n_actions", n_actions)
         self.method = method
-        self.recurrent = recurrent
+        self.recurrent = flag("recurrent", recurrent)
         self.batch_size = whole("batch_size", batch_size)
         self.target_every = whole("target_every", target_every)
+        if batch_size > whole("capacity", capacity):
+            raise ValueError(f"batch_size: got {batch_size}, wants <= capacity = {capacity}")
+        whole("seed", seed, 0)
         self._agent_id = np.zeros(0) if agent_id is None else agent_id
         inputs = obs_dim + recurrent * n_actions + len(self._agent_id)
         self.core = core or Core(
@@ -212,9 +226,10 @@ class QLearner:
             np.random.default_rng(child) for child in np.random.SeedSequence(seed).spawn(2)
         )
         self.episodes = self._copied = 0
-        self._start()
+        self.drop_episode()
 
-    def _start(self) -> None:
+    def drop_episode(self) -> None:
+        """Forgets an episode that was broken off."""
         self._episode = Episode()
         self._h: Tensor | None = None
         self._last: int | None = None
@@ -293,7 +308,7 @@ class QLearner:
             ValueError: What `EpisodeReplay.store` refuses.
         """
         episode = self._episode
-        self._start()
+        self.drop_episode()
         if episode.rewards:
             self.replay.store(episode)
             self.episodes += 1
@@ -350,7 +365,7 @@ class QLearner:
         self._explore.bit_generator.state = state["explore"]
         self._draw.bit_generator.state = state["draw"]
         self.episodes, self._copied = int(state["episodes"]), int(state["copied"])
-        self._start()
+        self.drop_episode()
 
 
 class IQLearner(QLearner):
@@ -565,7 +580,7 @@ class RACLearner(QLearner):
             obs: ``(obs_dim,)``.
         """
         assert isinstance(self.core.net, RACNet)
-        self._start()
+        self.drop_episode()
         given = torch.from_numpy(self._input(obs)).view(1, 1, -1)
         return self.core.net.contextual(given)[0][0, 0].numpy()
 

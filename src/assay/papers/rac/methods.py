@@ -133,7 +133,7 @@ class RAC(IQL):
             the paper's ablation RAC_w_phi.
 
     Raises:
-        TypeError: Without a `context`.
+        TypeError: Without a `ReturnContext`.
         ValueError: An argument outside its range, named in the message.
     """
 
@@ -144,8 +144,8 @@ class RAC(IQL):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.context is None:
-            raise TypeError("context: got None, wants a ReturnContext")
+        if not isinstance(self.context, ReturnContext):
+            raise TypeError(f"context: got {self.context!r}, wants a ReturnContext")
         number("beta", self.beta, least=0)
         one_of("context_head", self.context_head, ("hyper", "concat"))
         one_of("act_on", self.act_on, ("behaviour", "marginal"))

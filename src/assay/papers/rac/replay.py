@@ -47,13 +47,19 @@ class EpisodeReplay:
         epsilon: Share of random actions in each episode kept, ``(capacity,)``.
 
     Raises:
-        TypeError, ValueError: A size that is no positive integer.
+        TypeError, ValueError: A size that is no positive integer, or more than memory can hold.
     """
 
     def __init__(self, capacity: int, obs_dim: int, max_len: int, n_actions: int) -> None:
         self.capacity, self.max_len = whole("capacity", capacity), whole("max_len", max_len)
         whole("obs_dim", obs_dim), whole("n_actions", n_actions)
-        self._obs = np.zeros((capacity, max_len + 1, obs_dim), dtype=np.float32)
+        try:
+            self._obs = np.zeros((capacity, max_len + 1, obs_dim), dtype=np.float32)
+        except MemoryError as error:
+            raise ValueError(
+                f"capacity, max_len: got {capacity} and {max_len}, wants fewer episodes or steps "
+                f"of observations of {obs_dim} numbers: {error}"
+            ) from None
         self._mask = np.ones((capacity, max_len + 1, n_actions), dtype=bool)
         self._actions = np.zeros((capacity, max_len), dtype=np.int64)
         self._rewards = np.zeros((capacity, max_len), dtype=np.float32)
@@ -73,7 +79,7 @@ class EpisodeReplay:
 
         Raises:
             ValueError: Where it is empty or longer than `max_len`, where epsilon changed within
-                it, or where a reward is NaN or infinite.
+                it, or where a reward is NaN or infinite as a float32.
         """
         steps = len(episode.actions)
         if not 1 <= steps <= self.max_len:
@@ -83,17 +89,22 @@ class EpisodeReplay:
                 f"episode: got epsilon from {min(episode.epsilons)} to {max(episode.epsilons)}, "
                 "wants the same at all of its steps"
             )
-        bad = np.flatnonzero(~np.isfinite(episode.rewards))
+        with np.errstate(over="ignore"):
+            kept_rewards = np.asarray(episode.rewards, dtype=np.float32)
+        bad = np.flatnonzero(~np.isfinite(kept_rewards))
         if bad.size:
             reward = episode.rewards[bad[0]]
-            raise ValueError(f"rewards: got {reward} at step {bad[0]} of episode {self._stored}")
+            raise ValueError(
+                f"rewards: got {reward} at step {bad[0]} of episode {self._stored}, wants a finite "
+                "float32"
+            )
         row = self._stored % self.capacity
         self._obs[row], self._mask[row] = 0, True
         self._obs[row, : steps + 1] = episode.obs
         self._mask[row, : steps + 1] = episode.masks
         for kept, values in (
             (self._actions, episode.actions),
-            (self._rewards, episode.rewards),
+            (self._rewards, kept_rewards),
             (self._terminated, episode.terminated),
         ):
             kept[row] = 0
@@ -144,12 +155,26 @@ class EpisodeReplay:
 
         Args:
             state: Of a replay of the same sizes.
+
+        Raises:
+            ValueError: Where it is of other sizes.
         """
+        stored = int(state["stored"])
+        rows = min(stored, self.capacity)
+        for name, array in self._arrays().items():
+            kept = state[name]
+            # What is kept is cut after the longest episode.
+            wanted = (rows, *kept.shape[1:2], *array.shape[2:])
+            if kept.shape != wanted or kept.shape[1:2] > array.shape[1:2]:
+                raise ValueError(
+                    f"state: got {name} {kept.shape} of {stored} episodes, wants that of a replay "
+                    f"{array.shape}"
+                )
         for name, array in self._arrays().items():
             array[: len(self)] = name == "mask"
             kept = state[name]
             array[tuple(map(slice, kept.shape[:2]))] = kept
-        self._stored = int(state["stored"])
+        self._stored = stored
 
     def _arrays(self) -> dict[str, np.ndarray]:
         return {

@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.spaces import Discrete
+from pettingzoo import AECEnv
 
 from assay.papers.rac.adapters import TeamReward, action_mask_of, observation_of, shared_reward
 from assay.papers.rac.checkpoints import load_state, save_state
@@ -25,7 +27,7 @@ from assay.papers.rac.learners import (
     RACLearner,
     Step,
 )
-from assay.toolkits.checks import one_of, whole
+from assay.toolkits.checks import flag, one_of, whole
 
 ALGORITHMS: dict[str, type[QLearner]] = {
     "rac": RACLearner,
@@ -118,13 +120,15 @@ class Trainer:
         eval_episodes: int = 10,
         turn_episodes: int | None = None,
     ) -> None:
-        agents = list(env.possible_agents)
+        agents = _agents(env)
         if set(agents) != set(learners):
-            raise ValueError(f"learners: got {sorted(learners)}, wants one for each of {agents}")
+            raise ValueError(f"learners: got {list(learners)}, wants one for each of {agents}")
         self.env = env
         self.learners = {agent: learners[agent] for agent in agents}
         self.eval_every = whole("eval_every", eval_every)
         self.seed = whole("seed", seed, 0)
+        if epsilon is not None and not callable(epsilon):
+            raise TypeError(f"epsilon: got {epsilon!r}, wants an Epsilon")
         self.epsilon = epsilon or Epsilon()
         self.team_reward = team_reward
         self.eval_episodes = whole("eval_episodes", eval_episodes)
@@ -195,7 +199,7 @@ class Trainer:
                 self.env, self.learners, epsilon, env_seed, self.team_reward, training
             )
         except _StepError as error:
-            raise ValueError(f"episode {self.episode}, step {error.step}: {error}") from None
+            raise ValueError(f"episode {self.episode}, step {error.step}: {error}") from error
 
     def state_dict(self) -> dict[str, Any]:
         """All that is needed to go on between two episodes."""
@@ -244,7 +248,12 @@ class Trainer:
         Raises:
             OSError, ValueError: Where the files are missing or damaged, or of another team.
         """
-        self.load_state_dict(load_state(Path(folder) / "training"))
+        path = Path(folder) / "training"
+        state = load_state(path)
+        try:
+            self.load_state_dict(state)
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
+            raise ValueError(f"{path}: does not fit this team: {error}") from error
 
 
 class _StepError(ValueError):
@@ -265,13 +274,14 @@ def play_parallel(
 ) -> tuple[float, int]:
     """Plays one episode.
 
-    An agent whose part ends before the game does sees zeros from then on, can take action 0 only,
-    and keeps the shared reward: its return stays that of the team.
+    An agent that does not take part, as its part has ended before the game or is still to begin,
+    sees zeros, can take action 0 only, and keeps the shared reward: its return stays that of the
+    team. What it sees as it leaves is kept, where the environment says so.
 
     Args:
         env: A PettingZoo parallel environment.
-        learners: One for each agent; where they do not train, anything that can `act` and
-            `end_episode` as an `IndependentLearner`.
+        learners: One for each agent; where they do not train, anything that can `act`,
+            `end_episode` and `drop_episode` as an `IndependentLearner`.
         epsilon: Share of random actions.
         env_seed: Of the environment's episode.
         team_reward: As in `Trainer`.
@@ -287,37 +297,61 @@ def play_parallel(
     sizes = {agent: _n_actions(env, agent) for agent in learners}
     step = 0
     try:
-        seen = {a: _seen(observations, infos, a, sizes[a]) for a in learners}
         idle = {a: np.arange(sizes[a]) == 0 for a in learners}
+        seen: dict[str, tuple[np.ndarray, np.ndarray]] = {
+            a: _seen(observations, infos, a, sizes[a])
+            if a in env.agents
+            else (_nothing(env, a), idle[a])
+            for a in learners
+        }
+        if not env.agents:
+            raise ValueError("env: got no agents after reset(), wants an episode of some steps")
         total = 0.0
         while env.agents:
             acting = list(env.agents)
             actions = {a: learners[a].act(*seen[a], epsilon) for a in learners}
-            observations, rewards, ends, cuts, infos = env.step({a: actions[a] for a in acting})
+            observations, rewards, ends, cuts, infos = env.step(
+                {a: actions[a] + int(env.action_space(a).start) for a in acting}
+            )
             reward = shared_reward(rewards, team_reward)
             total += reward
             over = not env.agents
             terminated = over and not any(cuts.values())
             for agent in learners:
-                gone = agent not in acting or bool(ends[agent])
+                stays = agent in env.agents or (over and agent in acting and not ends[agent])
                 seen[agent] = (
-                    (_last_seen(observations, acting, agent, seen[agent][0]), idle[agent])
-                    if gone
-                    else _seen(observations, infos, agent, sizes[agent])
+                    _seen(observations, infos, agent, sizes[agent])
+                    if stays
+                    else (_last_seen(observations, acting, agent, seen[agent][0]), idle[agent])
                 )
                 if training:
                     learners[agent].observe(Step(reward, *seen[agent], terminated))
             step += 1
         for learner in learners.values():
             learner.end_episode()
-    except ValueError as error:
-        raise _StepError(step, error) from error
+    except BaseException as error:
+        for learner in learners.values():
+            learner.drop_episode()
+        if isinstance(error, ValueError):
+            raise _StepError(step, error) from error
+        raise
     return total, step
+
+
+def _agents(env: Any) -> list[str]:
+    wanted = ("possible_agents", "reset", "step", "action_space")
+    # A PettingZoo environment of turns has all of these, too.
+    if isinstance(env, AECEnv) or not all(hasattr(env, name) for name in wanted):
+        raise TypeError(
+            f"env: got {type(env).__name__}, wants a PettingZoo parallel environment "
+            "(pettingzoo.utils.aec_to_parallel makes one of an AEC environment)"
+        )
+    return list(env.possible_agents)
 
 
 def _n_actions(env: Any, agent: str) -> int:
     space = env.action_space(agent)
-    if not hasattr(space, "n"):
+    if not isinstance(space, Discrete):
         raise TypeError(f"env: got actions {space} for {agent}, wants Discrete ones")
     return int(space.n)
 
@@ -329,7 +363,15 @@ def _seen(
     if agent not in observations:
         raise ValueError(f"{agent}: got no observation, wants one while it takes part")
     given = observations[agent]
-    return observation_of(given), action_mask_of(given, infos.get(agent), n_actions)
+    try:
+        return observation_of(given), action_mask_of(given, infos.get(agent), n_actions)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{agent}: {error}") from error
+
+
+def _nothing(env: Any, agent: str) -> np.ndarray:
+    """Zeros in place of what an agent will see, whose part has not begun."""
+    return np.zeros_like(observation_of(env.observation_space(agent).sample()))
 
 
 def _last_seen(
@@ -411,20 +453,28 @@ def make_learners(
             the learner does not take; with `share_parameters`, where agents' spaces differ.
     """
     kind = ALGORITHMS[one_of("algo", algo, tuple(ALGORITHMS))]
-    agents = list(env.possible_agents)
+    agents = _agents(env)
+    whole("seed", seed, 0)
     sizes = {}
     observations, _ = env.reset(seed=seed)
     for agent in agents:
-        sizes[agent] = (len(observation_of(observations[agent])), _n_actions(env, agent))
+        here = agent in observations
+        first = observation_of(observations[agent]) if here else _nothing(env, agent)
+        sizes[agent] = (len(first), _n_actions(env, agent))
     if algo == "rac":
         if context is None:
             returns = random_returns(env, 200, seed, team_reward)
+            if not returns.min() < returns.max():
+                raise ValueError(
+                    f"context: got none, and {returns.min():g} from all random episodes, which is "
+                    "no interval; wants a ReturnContext"
+                )
             context = ReturnContext.from_returns(returns, bins, tail=0.0)
         options["context"] = context
     elif context is not None:
         raise ValueError(f"context: got one for {algo!r}, which has no use for it")
     seeds = np.random.SeedSequence(seed).generate_state(len(agents)).tolist()
-    if not share_parameters:
+    if not flag("share_parameters", share_parameters):
         return {
             agent: kind(*sizes[agent], seed=own, **options)
             for agent, own in zip(agents, seeds, strict=True)
@@ -453,8 +503,8 @@ def random_returns(
         seed: Of actions and environment.
         team_reward: As in `Trainer`.
     """
-    rng = np.random.default_rng(seed)
-    team = {agent: _AtRandom(rng) for agent in env.possible_agents}
+    rng = np.random.default_rng(whole("seed", seed, 0))
+    team = {agent: _AtRandom(rng) for agent in _agents(env)}
     seeds = rng.integers(2**31, size=whole("episodes", episodes)).tolist()
     return np.array([play_parallel(env, team, 0.0, one, team_reward)[0] for one in seeds])
 
@@ -467,4 +517,7 @@ class _AtRandom:
         return int(self.rng.choice(np.flatnonzero(mask)))
 
     def end_episode(self) -> None:
+        pass
+
+    def drop_episode(self) -> None:
         pass
