@@ -93,6 +93,8 @@ def test_a_single_interval_in_use_is_warned_of():
         ({"low": 0, "high": float("inf"), "bins": 3}, ValueError, "finite low < high"),
         ({"low": 0, "high": 1, "bins": 0}, ValueError, "bins: got 0"),
         ({"low": 0, "high": 1, "bins": 2.5}, TypeError, r"bins: got 2\.5"),
+        ({"low": 1, "high": 1 + 1e-15, "bins": 9}, ValueError, "bins: got 9, wants fewer"),
+        ({"low": -1e308, "high": 1e308, "bins": 2}, ValueError, "bins: got 2, wants fewer"),
         ({"low": 0, "high": 1}, TypeError, "low, high, bins: wants all three"),
         ({"edges": [0, 2, 2]}, ValueError, "edges: got .* increasing"),
         ({"edges": []}, ValueError, "edges"),

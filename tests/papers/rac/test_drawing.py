@@ -111,9 +111,18 @@ FRAME = np.zeros((4, 4, 3), np.uint8)
         ([FRAME.astype(float)], "a.gif", 4, "frames: got float64"),
         ([FRAME], "a.png", 4, "path: got"),
         ([FRAME], "a.gif", 0, "fps: got 0"),
+        ([FRAME], "a.gif", 1e-3, r"fps: got 0\.001"),
+        ([FRAME], "a.gif", np.inf, "fps: got inf"),
+        ([FRAME[:0]], "a.gif", 4, "frames: got uint8"),
     ],
 )
 def test_bad_animations_are_refused(tmp_path, frames, name, fps, message):
     with pytest.raises(ValueError, match=message):
         write_gif(frames, tmp_path / name, fps)
     assert not list(tmp_path.iterdir())
+
+
+def test_pictures_may_come_as_one_array(tmp_path):
+    write_gif([FRAME, FRAME // 2], tmp_path / "list.gif")
+    write_gif(np.stack([FRAME, FRAME // 2]), tmp_path / "array.gif")
+    assert (tmp_path / "list.gif").read_bytes() == (tmp_path / "array.gif").read_bytes()

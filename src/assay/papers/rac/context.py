@@ -66,7 +66,10 @@ class ReturnContext:
                 raise TypeError("low, high, bins: wants all three, or edges")
             if not (np.isfinite(low) and np.isfinite(high) and low < high):
                 raise ValueError(f"low, high: got {low} and {high}, wants finite low < high")
-            self.edges = np.linspace(low, high, whole("bins", bins), endpoint=False)
+            with np.errstate(over="ignore", invalid="ignore"):
+                self.edges = np.linspace(low, high, whole("bins", bins), endpoint=False)
+            if not (np.diff(self.edges, append=high) > 0).all():
+                raise ValueError(f"bins: got {bins}, wants fewer between {low!r} and {high!r}")
             self.high = float(high)
         self.bins = len(self.edges)
         self.counts = np.zeros(self.bins, dtype=np.int64)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from assay.toolkits.checks import number
 from assay.toolkits.files import write_bytes
 
 if TYPE_CHECKING:
@@ -135,13 +136,15 @@ def save_figure(figure: Figure, path: str | Path) -> None:
     write_bytes(path, content.getvalue())
 
 
-def write_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 4.0) -> None:
+def write_gif(
+    frames: Sequence[np.ndarray] | np.ndarray, path: str | Path, fps: float = 4.0
+) -> None:
     """Writes pictures as an animation that repeats, with a rest on the last of them.
 
     Args:
         frames: At least one RGB picture, uint8 ``(height, width, 3)``, all of one size.
         path: Where; ends in .gif.
-        fps: Frames a second, > 0.
+        fps: Frames a second, 0.01 to 100.
 
     Raises:
         ValueError: Without frames, for frames of another form, for another ending or rate.
@@ -152,12 +155,11 @@ def write_gif(frames: Sequence[np.ndarray], path: str | Path, fps: float = 4.0) 
     path = Path(path)
     if path.suffix != ".gif":
         raise ValueError(f"path: got {path.name}, wants a name that ends in .gif")
-    if not fps > 0:
-        raise ValueError(f"fps: got {fps}, wants > 0")
-    if not frames:
+    number("fps", fps, least=0.01, most=100)
+    if len(frames) == 0:
         raise ValueError("frames: got none, wants at least one")
     for frame in frames:
-        if frame.dtype != np.uint8 or frame.shape != (*frames[0].shape[:2], 3):
+        if not frame.size or frame.dtype != np.uint8 or frame.shape != (*frames[0].shape[:2], 3):
             raise ValueError(
                 f"frames: got {frame.dtype} {frame.shape}, wants uint8 (height, width, 3) in all"
             )

@@ -71,7 +71,7 @@ class TabularLearner:
         self.n_actions = whole("n_actions", n_actions)
         self.alpha = number("alpha", alpha, least=0, most=1)
         self.gamma = number("gamma", gamma, least=0, most=1)
-        self.init = float(init)
+        self.init = number("init", init)
         self.seeds = whole("seeds", seeds)
         self.rng = np.random.default_rng(rng)
         self.q = np.full((seeds, n_states, n_actions), self.init)

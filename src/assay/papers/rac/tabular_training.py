@@ -136,6 +136,7 @@ def play(
         run's end), "ends" and "filled", each ``(T, seeds)``.
     """
     state = game.reset(learners[0].seeds)
+    whole("max_steps", max_steps)
     running = np.ones(learners[0].seeds, dtype=bool)
     states = [state]
     steps: list[tuple[np.ndarray, ...]] = []
