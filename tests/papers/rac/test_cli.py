@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from assay.papers.rac import runs
 from assay.papers.rac.adapters import NAMES, make
-from assay.papers.rac.cli import app
+from assay.papers.rac.cli import _options, app
 from assay.papers.rac.runs import Run, load_learners, play_from, train_in
 
 SMALL = {"recurrent": False, "hidden": 8, "batch_size": 4, "max_len": 20}
@@ -172,6 +172,9 @@ def test_play_is_repeatable_and_films(tmp_path):
         (("--env", "matrix:paper", "--set", "colour=1"), "colour"),
         (("--env", "matrix:paper", "--set", "colour"), "--set: got 'colour', wants NAME=VALUE"),
         (("--env", "matrix:paper", "--env-set", "size=1"), "size"),
+        (("--env", "matrix:paper", "--set", "bins=4"), "learner_options: got bins, wants"),
+        (("--env", "matrix:paper", "--set", "core=4"), "learner_options: got core, wants"),
+        (("--env", "matrix:paper", "--algo", "distributed", "--set", "beta=0.5"), "got beta"),
         (("--env", "matrix:paper", "--low", 8, "--high", -12), "low, high"),
         (("--env", "matrix:paper", "--algo", "iql", "--bins", 4), "bins: iql has no contexts"),
         (("--env", "matrix:paper", "--algo", "iql", "--beta", 1), "beta: iql has none"),
@@ -184,6 +187,19 @@ def test_bad_trainings_are_refused(tmp_path, options, message):
     with pytest.raises(ValueError, match=message):
         run("train", "--steps", 10, *options, "--eval-every", 5000, "--out", tmp_path / "a")
     assert not (tmp_path / "a").exists()
+
+
+def test_a_place_that_can_hold_no_folder_is_refused_before_training(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in (tmp_path / "file", tmp_path / "file" / "a" / "b"):
+        with pytest.raises(NotADirectoryError, match="file"):
+            train_in(place, Run("no such game"), 10, print)
+
+
+def test_words_of_python_are_understood():
+    given = ["a=True", "b=False", "c=None", "d=true", "e=Trueish", "f=1e-3", "g="]
+    expected = {"a": True, "b": False, "c": None, "d": True, "e": "Trueish", "f": 1e-3, "g": ""}
+    assert _options("--set", given) == expected
 
 
 @pytest.mark.parametrize("options", [("--algo", "sarsa"), ("--steps", 0), ("--bins", 0)])
@@ -202,6 +218,9 @@ def test_play_names_what_is_wrong_with_a_folder(tmp_path):
         run("play", tmp_path)
     (tmp_path / "run.json").write_text('{"env": "matrix:paper", "colour": 1}')
     with pytest.raises(ValueError, match=r"run\.json: no settings"):
+        run("play", tmp_path)
+    (tmp_path / "run.json").write_text('{"env": "matrix:paper", "env_options": [1]}')
+    with pytest.raises(ValueError, match=r"run\.json: no settings .* env_options: got \[1\]"):
         run("play", tmp_path)
     (tmp_path / "run.json").write_text('{"env": "matrix:paper", "algo": "iql"}')
     with pytest.raises(FileNotFoundError, match=r"agent_0\.safetensors"):

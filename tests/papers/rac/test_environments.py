@@ -406,3 +406,14 @@ def test_bad_batches_are_refused():
     games.reset()
     with pytest.raises(ValueError, match=r"actions: got shape \(2, 1\)"):
         games.step(torch.zeros(2, 1, dtype=torch.long))
+
+
+def test_words_and_fractions_are_no_sizes():
+    for wrong in ({"size": "4"}, {"limit": 1.5}, {"prey_moves": "false"}):
+        (name,) = wrong
+        with pytest.raises(TypeError, match=f"^{name}: got"):
+            PredatorPrey(**wrong)
+    with pytest.raises(TypeError, match=r"^depth: got 2\.5"):
+        RandomTree(depth=2.5)
+    with pytest.raises(TypeError, match=r"^show_joint_action: got 'no'"):
+        paper_game(show_joint_action="no")

@@ -142,7 +142,11 @@ def play(
 
 
 def _options(name: str, given: list[str] | None) -> dict[str, Any]:
-    """``["a=1", "b=x"]`` as ``{"a": 1, "b": "x"}``; values are JSON where they can be."""
+    """``["a=1", "b=x"]`` as ``{"a": 1, "b": "x"}``; values are JSON where they can be.
+
+    Python's True, False and None are as good: as words, all three would count as true.
+    """
+    words = {"True": True, "False": False, "None": None}
     found: dict[str, Any] = {}
     for text in given or ():
         key, equals, value = text.partition("=")
@@ -151,7 +155,7 @@ def _options(name: str, given: list[str] | None) -> dict[str, Any]:
         try:
             found[key] = json.loads(value)
         except ValueError:
-            found[key] = value
+            found[key] = words.get(value, value)
     return found
 
 

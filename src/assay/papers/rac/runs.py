@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import errno
 import io
 import json
+import os
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -23,6 +25,8 @@ from assay.toolkits.files import read_json, write_text
 
 ALGORITHMS = ("rac", "iql", "hysteretic", "lenient", "i2q", "distributed")
 RANDOM_EPISODES = 200
+OWN = {"agent_id", "bins", "context", "core", "seed", "team_reward"}
+"""Arguments of learners that are no options: a run has its own of that name, or sets them."""
 SAVING = 0.05
 """Largest share of the time that is spent on saving."""
 
@@ -46,7 +50,9 @@ class Run:
         team_reward: As in `Trainer`.
 
     Raises:
-        ValueError: For another `algo`, or contexts for one that has none.
+        TypeError: For a name that is no string, or options that are no dictionary.
+        ValueError: For another `algo`, contexts for one that has none, or options of the learner
+            that the run sets itself.
     """
 
     env: str
@@ -63,12 +69,20 @@ class Run:
     team_reward: TeamReward | None = None
 
     def __post_init__(self) -> None:
+        for name, kind in (("env", str), ("env_options", dict), ("learner_options", dict)):
+            if not isinstance(value := getattr(self, name), kind):
+                raise TypeError(f"{name}: got {value!r}, wants a {kind.__name__}")
         if self.algo not in ALGORITHMS:
             raise ValueError(f"algo: got {self.algo!r}, wants one of {', '.join(ALGORITHMS)}")
         if self.algo != "rac":
             for name in ("bins", "low", "high"):
                 if getattr(self, name) is not None:
                     raise ValueError(f"{name}: {self.algo} has no contexts, only rac")
+        taken = OWN | ({"beta"} if self.algo == "distributed" else set())
+        if found := sorted(taken & set(self.learner_options)):
+            raise ValueError(
+                f"learner_options: got {', '.join(found)}, wants only what this run does not set"
+            )
 
     def with_context(self, env: Any) -> Run:
         """This run with numbers for what was left open of its contexts.
@@ -135,6 +149,7 @@ def train_in(
         OSError: Where files cannot be read or written.
     """
     folder = Path(folder)
+    _check_place(folder)
     env = make(run.env, **run.env_options)
     begun = (folder / "training.safetensors").exists()
     try:
@@ -269,6 +284,15 @@ def _film(env: Any, frames: list[np.ndarray]) -> None:
         return answer
 
     env.reset, env.step = reset_and_take, step_and_take
+
+
+def _check_place(folder: Path) -> None:
+    """Raises OSError where a folder cannot be made or written to, before hours of training."""
+    place = next(one for one in (folder, *folder.absolute().parents) if one.exists())
+    if not place.is_dir():
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(place))
+    if not os.access(place, os.W_OK | os.X_OK):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(place))
 
 
 def _same(stored: Run, given: Run, folder: Path) -> Run:

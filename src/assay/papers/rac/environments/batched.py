@@ -33,7 +33,7 @@ class BatchedPredatorPrey:
         over: Bool ``(batch,)``, which games are over.
 
     Raises:
-        ValueError: For a parameter out of its range.
+        TypeError, ValueError: For a parameter out of its range.
     """
 
     n_actions = len(ACTIONS)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from assay.papers.rac.environments.game import CooperativeGame
+from assay.toolkits.checks import flag
 
 
 class MatrixGame(CooperativeGame):
@@ -32,6 +33,7 @@ class MatrixGame(CooperativeGame):
         best_return: Largest expected return.
 
     Raises:
+        TypeError: Where `show_joint_action` is no bool.
         ValueError: Where tables differ in shape, hold NaN or infinity or have no agent's axis,
             where probabilities are no distribution, or for another `render_mode`.
 
@@ -53,6 +55,7 @@ class MatrixGame(CooperativeGame):
         self.expected = np.stack([np.tensordot(p, tables, 1) for p, tables in lotteries])
         self.best_return = float(self.expected.reshape(len(stages), -1).max(axis=1).sum())
         shape = self.expected.shape[1:]
+        flag("show_joint_action", show_joint_action)
         size = len(stages) + show_joint_action * sum(shape)
         super().__init__([f"agent_{i}" for i in range(len(shape))], shape, size, size, render_mode)
         self._show_joint_action = show_joint_action

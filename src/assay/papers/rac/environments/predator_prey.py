@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from assay.papers.rac.environments.game import CooperativeGame
+from assay.toolkits.checks import flag, whole
 
 ACTIONS = ("north", "south", "east", "west", "stay", "catch")
 CATCH = ACTIONS.index("catch")
@@ -25,15 +26,14 @@ def check_rules(
     limit: int,
     observation: str,
 ) -> None:
-    """Raises ValueError naming the first parameter of `PredatorPrey` that makes no game."""
+    """Raises an error that names the first parameter of `PredatorPrey` that makes no game."""
     for name, value, least in (
         ("size", size, 2),
         ("predators", predators, 2),
         ("preys", preys, 1),
         ("limit", limit, 1),
     ):
-        if value < least:
-            raise ValueError(f"{name}: got {value}, wants an integer >= {least}")
+        whole(name, value, least)
     if predators + preys > size**2:
         raise ValueError(f"size: got {size}, wants a cell for each of {predators + preys} animals")
     if not (np.isfinite(punishment) and punishment <= 0):
@@ -75,7 +75,7 @@ class PredatorPrey(CooperativeGame):
         render_mode: ``"rgb_array"`` or None.
 
     Raises:
-        ValueError: For a parameter out of its range.
+        TypeError, ValueError: For a parameter out of its range.
     """
 
     metadata = {  # noqa: RUF012
@@ -97,6 +97,7 @@ class PredatorPrey(CooperativeGame):
         render_mode: str | None = None,
     ) -> None:
         check_rules(size, predators, preys, punishment, reward, limit, observation)
+        flag("prey_moves", prey_moves)
         names = [f"predator_{i}" for i in range(predators)]
         everywhere = (predators + preys) * size**2
         seen = everywhere if observation == "state" else 2 * (2 * RADIUS + 1) ** 2

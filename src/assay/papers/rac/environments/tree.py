@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from assay.papers.rac.environments.game import CooperativeGame
+from assay.toolkits.checks import whole
 
 MAX_NODES = 10_000_000
 
@@ -26,7 +27,8 @@ class RandomTree(CooperativeGame):
         best_return: Largest return, by dynamic programming. A score is return / best return.
 
     Raises:
-        ValueError: For sizes out of range, more than ten million nodes, or another `render_mode`.
+        TypeError, ValueError: For sizes out of range, more than ten million nodes, or another
+            `render_mode`.
 
     Observations are the path so far: float32 vectors ``(depth * agents * actions,)``, one-hot for
     each choice made.
@@ -47,8 +49,7 @@ class RandomTree(CooperativeGame):
             ("actions", actions, 2),
             ("depth", depth, 1),
         ):
-            if value < least:
-                raise ValueError(f"{name}: got {value}, wants an integer >= {least}")
+            whole(name, value, least)
         branches = actions**agents
         if branches ** (depth - 1) > MAX_NODES:
             raise ValueError(f"depth: got {branches}^{depth - 1} nodes, wants <= {MAX_NODES}")
