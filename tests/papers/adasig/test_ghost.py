@@ -294,7 +294,7 @@ def test_gradients_that_are_not_finite():
     inputs = inputs.clone()
     inputs[4, 1] = math.nan
     with pytest.raises(
-        ValueError, match="gradients: 1 of 32 samples hold inf or NaN.*not in ghost"
+        ValueError, match=r"gradients: 1 of 32 samples hold inf or NaN.*not in ghost"
     ):
         ghost.step(inputs, targets)
 

@@ -136,7 +136,8 @@ class NormWeightedDPOptimizer(DPOptimizer):
         if count and self.nonfinite == "raise":
             raise ValueError(
                 f"gradients: {count} of {len(norms)} samples hold inf or NaN; lower the learning "
-                'rate or look at the data (nonfinite="zero" leaves such samples out, not in ghost mode)'
+                'rate or look at the data (nonfinite="zero" leaves such samples out, but not in '
+                "ghost mode)"
             )
         return bad
 
