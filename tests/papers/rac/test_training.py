@@ -302,6 +302,8 @@ def test_bad_arguments_are_named():
         team(env, seed=-1)
     with pytest.raises(TypeError, match="share_parameters: got 'no', wants True or False"):
         team(env, share_parameters="no")
+    with pytest.raises(ValueError, match="turn_episodes: got 1 for learners that share"):
+        Trainer(env, team(env, share_parameters=True), 8, turn_episodes=1)
     with pytest.raises(TypeError, match=r"epsilon: got 0\.1, wants an Epsilon"):
         train(env, team(env), 8, 8, epsilon=0.1)
     with pytest.raises(ValueError, match="context: got none, and 10 from all random episodes"):

@@ -135,6 +135,12 @@ class Trainer:
         self.turn_episodes = (
             None if turn_episodes is None else whole("turn_episodes", turn_episodes)
         )
+        cores = (getattr(one, "core", None) for one in self.learners.values())
+        if self.turn_episodes and any(getattr(core, "members", 1) > 1 for core in cores):
+            # A shared network steps when all its owners gave their losses.
+            raise ValueError(
+                f"turn_episodes: got {turn_episodes} for learners that share parameters, wants None"
+            )
         self.history = History()
         self.step = self.episode = 0
         self._losses: list[float] = []
