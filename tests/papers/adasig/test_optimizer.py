@@ -37,6 +37,7 @@ from assay.papers.adasig import (  # noqa: E402
     sensitivity,
     split_noise,
 )
+from assay.papers.adasig.optimizer import _full_precision  # noqa: E402
 from assay.papers.adasig.reference import SlopeState, clipped_sums, sgd_step  # noqa: E402
 
 
@@ -389,6 +390,28 @@ def test_bf16_parameters_take_noise_before_they_are_rounded():
         step(net, optimizer, inputs.bfloat16(), targets)
     assert all(p.grad.dtype == p.dtype == torch.bfloat16 for p in optimizer.params)
     assert flat(net).isfinite().all()
+
+
+def test_sums_are_in_full_precision_where_the_model_is_not():
+    sums = []
+    before = torch.get_float32_matmul_precision()
+    for low in (False, True):
+        net, optimizer = adasig(model(), sigma=0.5)
+        optimizer.zero_grad()
+        backward(net, *batches(dataset())[0])
+        torch.set_float32_matmul_precision("medium" if low else "highest")
+        try:
+            with torch.autocast("cpu", torch.bfloat16, enabled=low):
+                optimizer.step()
+                with _full_precision("cpu"):
+                    assert not torch.is_autocast_enabled("cpu")
+                    assert torch.get_float32_matmul_precision() == "highest"
+                assert torch.is_autocast_enabled("cpu") is low
+            assert torch.get_float32_matmul_precision() == ("medium" if low else "highest")
+        finally:
+            torch.set_float32_matmul_precision(before)
+        sums.append(torch.cat([p.summed_grad.flatten() for p in optimizer.params]))
+    assert torch.equal(*sums)
 
 
 def test_diagnostics_without_noise_agree_with_themselves():

@@ -85,7 +85,8 @@ class AdaSigPrivacyEngine(PrivacyEngine):
     divides by the true size of the batch, which is not private).
     `clipping_kwargs` holds the arguments of the optimizer or weight, such as
     ``{"initial_slope": 5.0, "accounting": "joint"}`` or ``{"r": 0.1}``. All but "per_layer" and
-    "adaptive" work in `grad_sample_mode="ghost"`.
+    "adaptive" work in `grad_sample_mode="ghost"`; there "flat" is Opacus' own too, which clips
+    losses that are not one number for each sample by the wrong factors and says nothing.
 
     Args:
         accountant: "prv", "rdp" or "gdp".

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -456,17 +457,33 @@ def _weighted_sums(weights: Tensor, gradient: Tensor, p: Tensor) -> Tensor:
     rows = gradient.reshape(len(gradient), p.numel())
     # A weight of C / x overflows float32 where x is subnormal.
     factors = weights.clamp(max=torch.finfo(dtype).max).to(rows.device, dtype)
-    if rows.device.type != "cpu":
-        return (factors @ rows.to(dtype)).reshape(-1, *p.shape)
-    # A block stays in the cache while each of its sums reads it: gradients leave memory once.
-    sums = torch.zeros(len(factors), p.numel(), dtype=dtype)
-    for start in range(0, p.numel(), _COLUMNS):
-        columns = slice(start, start + _COLUMNS)
-        for few, block in zip(
-            factors.split(_ROWS, dim=1), rows[:, columns].split(_ROWS), strict=True
-        ):
-            sums[:, columns].addmm_(few, block.to(dtype))
+    with _full_precision(rows.device.type):
+        if rows.device.type != "cpu":
+            return (factors @ rows.to(dtype)).reshape(-1, *p.shape)
+        # A block stays in the cache while each of its sums reads it: gradients leave memory once.
+        sums = torch.zeros(len(factors), p.numel(), dtype=dtype)
+        for start in range(0, p.numel(), _COLUMNS):
+            columns = slice(start, start + _COLUMNS)
+            for few, block in zip(
+                factors.split(_ROWS, dim=1), rows[:, columns].split(_ROWS), strict=True
+            ):
+                sums[:, columns].addmm_(few, block.to(dtype))
     return sums.reshape(-1, *p.shape)
+
+
+@contextmanager
+def _full_precision(device: str) -> Iterator[None]:
+    """Products that are not rounded to fewer bits than the bound of a gradient's norm allows for.
+
+    Autocast and TF32 would, where a program has them on for the sake of its model.
+    """
+    before = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("highest")
+    try:
+        with torch.autocast(device, enabled=False):
+            yield
+    finally:
+        torch.set_float32_matmul_precision(before)
 
 
 def _added(totals: list[Tensor] | None, sums: list[Tensor]) -> list[Tensor]:
