@@ -209,3 +209,16 @@ def test_bad_input_is_named():
         RAC(context=ReturnContext(0, 1, 2), act_on="phi")
     with pytest.raises(ValueError, match="start: got 2"):
         Epsilon(start=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 20, "capacity": 10}, "batch_size: got 20, wants <= capacity = 10"),
+        ({"groups": 0}, "groups: got 0, wants an integer >= 1"),
+        ({"groups": 3}, "groups: got 3, wants a divisor of 4 learners"),
+    ],
+)
+def test_bad_settings_are_named(options, message):
+    with pytest.raises(ValueError, match=message):
+        train_batched(BatchedMatrixGame(paper_game(), 2), IQL(), 40, 20, **options)

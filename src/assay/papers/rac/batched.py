@@ -398,7 +398,8 @@ def train_batched(
         The learners and the course of their training.
 
     Raises:
-        TypeError, ValueError: A count that is no positive integer.
+        TypeError, ValueError: A count that is no positive integer, `groups` that leave learners
+            over, or a batch larger than the replay.
     """
     for name, count in (
         ("episodes", episodes),
@@ -407,11 +408,16 @@ def train_batched(
         ("target_every", target_every),
         ("eval_episodes", eval_episodes),
         ("updates", updates),
+        ("groups", groups),
     ):
         whole(name, count)
+    if batch_size > whole("capacity", capacity):
+        raise ValueError(f"batch_size: got {batch_size}, wants <= capacity = {capacity}")
     epsilon = epsilon or Epsilon()
     first = game.reset()
     seeds, agents, obs_dim = first.shape
+    if seeds * agents % groups:
+        raise ValueError(f"groups: got {groups}, wants a divisor of {seeds * agents} learners")
     sizes = (seeds, agents, obs_dim, game.n_actions)
     learners = BatchedLearners(
         method, *sizes, hidden=hidden, learning_rate=learning_rate, seed=seed, device=first.device
