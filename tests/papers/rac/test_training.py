@@ -69,8 +69,16 @@ def test_a_reward_must_be_finite(bad):
 
 def test_an_episode_must_fit_the_replay():
     env = Corridor(length=6)
-    with pytest.raises(ValueError, match="got 6 steps, wants 1 to max_len = 5"):
+    with pytest.raises(ValueError, match="max_len: got 5, and an episode of more steps"):
         train(env, team(env, max_len=5), 8, 8)
+
+
+def test_a_game_without_end_is_noticed():
+    env = Corridor(length=-1)
+    with pytest.raises(ValueError, match="max_len: got 5, and an episode of more steps"):
+        train(env, team(env, max_len=5), 8, 8)
+    with pytest.raises(ValueError, match="max_len: got 50, and an episode of random actions"):
+        random_returns(env, 1, max_len=50)
 
 
 def test_agents_and_learners_must_agree():

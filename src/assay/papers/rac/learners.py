@@ -269,8 +269,15 @@ class QLearner:
             epsilon: 0 to 1, the same throughout an episode.
 
         Raises:
-            ValueError: Where shapes disagree or no action is available.
+            ValueError: Where shapes disagree, no action is available, or the episode is `max_len`
+                steps long already.
         """
+        if len(self._episode.actions) == self.replay.max_len:
+            # At once, as an environment may have no end.
+            raise ValueError(
+                f"max_len: got {self.replay.max_len}, and an episode of more steps; give learners "
+                "a larger max_len, or the environment a limit"
+            )
         allowed = np.flatnonzero(self._mask(mask))
         if not self._episode.actions:
             self._episode.obs.append(self._input(obs))

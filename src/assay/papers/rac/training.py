@@ -499,7 +499,11 @@ def make_learners(
 
 
 def random_returns(
-    env: Any, episodes: int, seed: int = 0, team_reward: TeamReward | None = None
+    env: Any,
+    episodes: int,
+    seed: int = 0,
+    team_reward: TeamReward | None = None,
+    max_len: int = 10_000,
 ) -> np.ndarray:
     """Undiscounted returns of episodes of random available actions, ``(episodes,)``.
 
@@ -508,9 +512,13 @@ def random_returns(
         episodes: How many.
         seed: Of actions and environment.
         team_reward: As in `Trainer`.
+        max_len: Most steps of an episode.
+
+    Raises:
+        ValueError: Where an episode is longer, or gives what learners could not use.
     """
     rng = np.random.default_rng(whole("seed", seed, 0))
-    team = {agent: _AtRandom(rng) for agent in _agents(env)}
+    team = {agent: _AtRandom(rng, whole("max_len", max_len)) for agent in _agents(env)}
     seeds = rng.integers(2**31, size=whole("episodes", episodes)).tolist()
     return np.array([play_parallel(env, team, 0.0, one, team_reward)[0] for one in seeds])
 
@@ -518,12 +526,20 @@ def random_returns(
 @dataclass
 class _AtRandom:
     rng: np.random.Generator
+    max_len: int
+    steps: int = 0
 
     def act(self, obs: np.ndarray, mask: np.ndarray, epsilon: float) -> int:
+        if self.steps == self.max_len:
+            raise ValueError(
+                f"max_len: got {self.max_len}, and an episode of random actions of more steps; "
+                "give the environment a limit"
+            )
+        self.steps += 1
         return int(self.rng.choice(np.flatnonzero(mask)))
 
     def end_episode(self) -> None:
-        pass
+        self.steps = 0
 
     def drop_episode(self) -> None:
-        pass
+        self.steps = 0
