@@ -179,7 +179,9 @@ def large_pursuit_runs(
         seed=seed,
         device=device,
     )
-    context = ReturnContext(env.punishment * env.limit / 3, env.reward * env.preys, 15)
+    # Two predators leave with each prey, so that half of the prey are the most they catch.
+    catches = min(env.preys, env.predators // 2)
+    context = ReturnContext(env.punishment * env.limit / 3, env.reward * catches, 15)
     episodes = max(1, steps // env.limit)
     _, history = train_batched(
         env,
