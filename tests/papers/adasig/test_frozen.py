@@ -66,6 +66,11 @@ def test_norms_that_all_rules_reach(gradients):
         assert norms[-1] < max(curve.norms)
 
 
+def test_rules_that_share_no_norm_are_not_compared():
+    apart = {"a": Curve((1.0, 0.9), (0.0, 0.1)), "b": Curve((0.9, 0.8), (0.2, 0.3))}
+    assert common_norms(apart) == []
+
+
 def test_per_sample_gradients_are_those_of_each_example():
     examples = load("synthetic", 0, None).test.part(torch.arange(5))
     model = build(RECIPE, examples, 0)

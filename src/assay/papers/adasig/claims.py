@@ -261,7 +261,7 @@ CLAIMS = (
         "One sample moves the slope direction by at most 0.448 over the slope.",
         "0.448 / alpha",
         "any gradient",
-        "Lemma 5.1",
+        "Section 5, Lemma 5.1",
         Holds(Sample("slope_sensitivity", _of("bounds")), at_least=0.447, at_most=0.448),
         dict.fromkeys((Scale.SMOKE, Scale.LAPTOP), Protocol.EXACT),
         "The largest over a million lengths of a gradient and seven slopes.",

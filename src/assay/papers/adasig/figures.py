@@ -23,6 +23,9 @@ NAMES = {
 }
 _RULES = {"adasig": "sigmoid", "flat": "constant", "auto_s": "AUTO-S", "psac": "PSAC"}
 _STAGE = 2
+_SHOWN = 12
+"""Points below the best accuracy at which the tuning curves are cut off."""
+
 _STYLES = ("-", "--", "-.", ":")
 
 
@@ -33,7 +36,7 @@ def figures(results: Results) -> Iterable[Figure]:
     if tuned:
         yield Figure(
             "tuning",
-            "Tuning: validation accuracy over the learning rate, each arm at its better parameter",
+            "Validation accuracy over the learning rate, with 95 % intervals of two arms",
             _tuning_alt(tuned),
             partial(_tuning, tuned),
             tuple(f"A1-{data}" for data in tuned if data in ("rt", "mnist5k")),
@@ -87,7 +90,7 @@ def figures(results: Results) -> Iterable[Figure]:
             "Mean squared gradient over the number of examples",
             "Log-log lines with fitted exponents: "
             + "; ".join(
-                f"{problem}, {_RULES[str(clipping)]} {_mean(found, 'exponent'):.2f}"
+                f"{problem}, {ARMS[str(clipping)].name} {_mean(found, 'exponent'):.2f}"
                 for (problem, clipping), found in _groups(rates, "problem", "clipping").items()
             )
             + ". The theorem says -1.",
@@ -133,8 +136,9 @@ def tables(results: Results) -> Iterable[Table]:
 
 
 def _by_data(results: Results) -> Iterator[tuple[str, Results]]:
-    for data in results.distinct("data"):
-        yield str(data), results.where(data=data)
+    for data in NAMES:
+        if found := results.where(data=data):
+            yield data, found
 
 
 def _claims(of: Iterable[str], *kinds: str) -> tuple[str, ...]:
@@ -208,7 +212,12 @@ def _interval(values: Sequence[float]) -> float:
 def _differences(duels: Results) -> list[tuple[str, float, float]]:
     """(pair, mean difference, half interval), in percentage points."""
     rows = []
-    for (ours, against, value), found in _groups(duels, "ours", "against", "against_value").items():
+    groups = _groups(duels, "ours", "against", "against_value")
+    order = list(ARMS).index
+    for (ours, against, value), found in sorted(
+        groups.items(),
+        key=lambda item: (order(str(item[0][0])), order(str(item[0][1])), item[0][2]),
+    ):
         name = f"fixed slope {value:g}" if against == "sigmoid" else ARMS[str(against)].name
         if ours == "joint":
             name = "joint - paper's accounting"
@@ -292,6 +301,13 @@ def _panels(names: Sequence[str], height: float = 3.8) -> tuple[MatplotlibFigure
     return figure, list(axes[0])
 
 
+def _quiet() -> str:
+    """The colour of axes, for lines that are no data."""
+    from matplotlib import rcParams
+
+    return str(rcParams["axes.edgecolor"])
+
+
 def _legend_below(figure: MatplotlibFigure, axis: Any, columns: int) -> None:
     handles, labels = axis.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=columns)
@@ -310,7 +326,8 @@ def _tuning(tuned: Mapping[str, Results]) -> MatplotlibFigure:
             high = [m + h for m, h in zip(means, half, strict=True)]
             if arm in ("flat", "adasig"):
                 axis.fill_between(rates, low, high, color=f"C{i % 6}", alpha=0.15, linewidth=0)
-        axis.set(xscale="log", xlabel="learning rate times C")
+        top = max(best(validation_curves(found), arm)[0] for arm in _curves(found))
+        axis.set(xscale="log", xlabel="learning rate times C", ylim=(top - _SHOWN, top + 2))
         axis.set_xticks(RATES, [f"{rate:g}" for rate in RATES])
         axis.minorticks_off()
     axes[0].set_ylabel("validation accuracy, %")
@@ -324,7 +341,7 @@ def _forest(differences: Mapping[str, Sequence[tuple[str, float, float]]]) -> Ma
         for i, (name, mean, half) in enumerate(rows):
             colour = "C1" if name.startswith("joint") else "C2" if "fixed" in name else "C0"
             axis.errorbar(mean, i, xerr=half, fmt="o", capsize=4, color=colour)
-        axis.axvline(0, linewidth=1, color="C7")
+        axis.axvline(0, linewidth=1, color=_quiet())
         labels = [n if n.startswith("joint") else f"AdaSig - {n}" for n, _, _ in rows]
         axis.set_yticks(range(len(rows)), labels if axis is axes[0] else [""] * len(rows))
         axis.invert_yaxis()
@@ -364,8 +381,8 @@ def _trade_offs(sweeps: Mapping[str, Results]) -> MatplotlibFigure:
                 (statistics.fmean(n for n, _ in at), statistics.fmean(c for _, c in at))
                 for at in zip(*curves, strict=True)
             ]
-            axis.plot(*zip(*points, strict=True), _STYLES[i], marker=".", label=name)
-        axis.set(xlabel="norm of the clipped sum, of n C")
+            axis.plot(*zip(*points, strict=True), _STYLES[i], label=name)
+        axis.set(xlabel="norm of the clipped sum over n C")
     axes[0].set_ylabel("cosine with the gradient")
     _legend_below(figure, axes[0], 4)
     return figure
@@ -386,7 +403,7 @@ def _slopes(slopes: Mapping[str, Sequence[Result]]) -> MatplotlibFigure:
                 for at in zip(*lines, strict=True)
             ]
             axis.plot([step for step, _ in lines[0]], means, color=colour, label=label)
-        axis.set(xlabel="step", yscale="log")
+        axis.set(xlabel="step")
     axes[0].set_ylabel("slope")
     _legend_below(figure, axes[0], 2)
     return figure
@@ -409,7 +426,7 @@ def _convergence(rates: Results) -> MatplotlibFigure:
             axis.plot(sizes, means, marker="o", color=f"C{i}", label=name)
             if clipping == "adasig":
                 guide = [1.3 * means[0] * sizes[0] / n for n in sizes]
-                axis.plot(sizes, guide, "--", linewidth=1, color="C7", label="exponent -1")
+                axis.plot(sizes, guide, "--", linewidth=1, color=_quiet(), label="exponent -1")
         axis.set(xscale="log", yscale="log", xlabel="examples N")
         axis.set_xticks(sizes, [f"{n:g}" for n in sizes])
         axis.minorticks_off()
@@ -448,7 +465,11 @@ def _accuracy_rows(duels: Results) -> Iterator[tuple[Any, ...]]:
 
 
 def _audit_rows(audits: Results) -> Iterator[tuple[Any, ...]]:
-    for (arm, factor), found in _groups(audits, "arm", "noise_factor").items():
+    groups = _groups(audits, "arm", "noise_factor")
+    for arm, factor in sorted(
+        groups, key=lambda key: (-float(key[1]), list(ARMS).index(str(key[0])))
+    ):
+        found = groups[arm, factor]
         yield (
             ARMS[str(arm)].name,
             "as claimed" if factor == 1 else f"{factor:g} of it",
@@ -458,7 +479,7 @@ def _audit_rows(audits: Results) -> Iterator[tuple[Any, ...]]:
 
 
 def _cost_rows(costs: Results) -> Iterator[tuple[Any, ...]]:
-    for (model,), every in _groups(costs, "model").items():
+    for (model,), every in sorted(_groups(costs, "model").items(), key=lambda item: str(item[0])):
         found = [r for r in every if math.isfinite(r.metrics["flat_seconds"])]
         ratios = (
             f"{statistics.geometric_mean(_ratios(found, arm, 'seconds')):.2f}" if found else "busy"

@@ -87,7 +87,7 @@ def trace(gradients: Tensor, rule: str, parameters: list[float] | tuple[float, .
 
 
 def common_norms(curves: Mapping[str, Curve]) -> list[float]:
-    """Three norms that every rule reaches by choice, not by default.
+    """Three norms that every rule reaches by choice, not by default; none where there are none.
 
     They lie at a quarter, half and three quarters between the largest of the rules' norms at the
     small end of the parameter (PSAC's weight is never below 1 / (x + 1)) and the least of their
@@ -98,7 +98,7 @@ def common_norms(curves: Mapping[str, Curve]) -> list[float]:
     """
     low = max(curve.norms[0] for curve in curves.values())
     high = min(max(curve.norms) for curve in curves.values())
-    return [low + share * (high - low) for share in _MATCHED]
+    return [low + share * (high - low) for share in _MATCHED] if low < high else []
 
 
 def along_training(

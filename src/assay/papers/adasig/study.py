@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -89,9 +90,9 @@ _FEATURES_TIMEOUT = 1800.0
 """The first trial on sentences embeds them all."""
 
 _GRADIENT_SEEDS = 10
-_COST_MODELS = ("mlp_20k", "cnn_26k", "mlp_500k")
+_REPEATS = {"mlp_20k": 20, "cnn_26k": 20, "mlp_500k": 7}
 _RATE_SIZES = (200, 400, 800, 1600, 3200)
-_RATE_STEPS = {Scale.SMOKE: 100, Scale.LAPTOP: 1000}
+_RATE_STEPS = {Scale.SMOKE: 50, Scale.LAPTOP: 1000}
 _AUDIT_SEEDS = 5
 _AUDIT_SIGNIFICANCE = 0.05 / (2 * _AUDIT_SEEDS)
 _AUDIT_DELTA = 1e-6
@@ -112,9 +113,9 @@ class AdaSigStudy(Study):
             yield from _tuning_trials("synthetic", seeds or (0,), arms=("adasig",))
             yield from _duel_trials("synthetic", seeds or (0, 1))
             yield from _gradient_trials("synthetic", seeds or (0, 1))
-            yield from _rate_trials(seeds or (0, 1), cost=1.0)
-            yield from _audit_trials("synthetic", seeds or (0, 1), ("adasig",), cost=1.0)
-            yield from _cost_trials(("mlp_20k",), seeds or (0, 1), cost=1.0, fresh=False)
+            yield from _rate_trials(seeds or (0,), cost=1.0)
+            yield from _audit_trials("synthetic", seeds or (0,), ("adasig",), cost=1.0)
+            yield from _cost_trials(("mlp_20k",), seeds or (0,), cost=1.0, fresh=False)
         elif scale is Scale.LAPTOP:
             yield from _bounds_trials()
             for data in ("rt", "mnist5k"):
@@ -124,7 +125,7 @@ class AdaSigStudy(Study):
             yield from _rate_trials(seeds or range(5), cost=4.0)
             arms = ("flat", "adasig", "joint")
             yield from _audit_trials("rt", seeds or range(_AUDIT_SEEDS), arms, cost=3.0)
-            yield from _cost_trials(_COST_MODELS, seeds or range(3), cost=15.0)
+            yield from _cost_trials(tuple(_REPEATS), seeds or range(3), cost=15.0)
         elif scale is Scale.GPU:
             yield from _duel_trials("mnist", seeds or range(3))
         else:
@@ -257,7 +258,7 @@ def _cost_trials(
                 seed,
                 ("A8-seconds", "A8-megabytes"),
                 cost,
-                timeout=300,
+                timeout=900,
                 fresh_process=fresh,
                 exclusive=True,
             )
@@ -289,7 +290,7 @@ def _on(
 def _bounds(params: Mapping[str, Any], context: Context) -> dict[str, float]:
     from assay.papers.adasig.bounds import measured_bounds
 
-    return measured_bounds()
+    return measured_bounds(100_000 if context.scale is Scale.SMOKE else 1_000_000)
 
 
 def _tune(params: Mapping[str, Any], context: Context) -> dict[str, float]:
@@ -368,6 +369,8 @@ def _matched(params: Mapping[str, Any], context: Context) -> dict[str, float]:
         for norm in common_norms(curves):
             ours.append(curves["adasig"].best_cosine(norm))
             against.append(curves[params["against"]].best_cosine(norm))
+    if not ours:
+        return {"ours_cosine": math.nan, "against_cosine": math.nan}
     return {"ours_cosine": fmean(ours), "against_cosine": fmean(against)}
 
 
@@ -433,7 +436,7 @@ def _cost(params: Mapping[str, Any], context: Context) -> dict[str, float]:
     from assay.papers.adasig.step_cost import step_cost
 
     model = params["model"]
-    found = step_cost((model,), repeats=3 if context.scale is Scale.SMOKE else 20)
+    found = step_cost((model,), repeats=3 if context.scale is Scale.SMOKE else _REPEATS[model])
     units = {"s": "seconds", "peak_mb": "megabytes"}
     metrics = {
         f"{arm}_{name}": found[f"{model}_{arm}_{unit}"]
