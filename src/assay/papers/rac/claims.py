@@ -49,7 +49,7 @@ _SMAC_SETTING = "SMAC, 2.05M steps, 5 seeds"
 _SMAC_ROUTE = (
     "Needs StarCraft II 4.10 and the package from github.com/oxwhirl/smac (the project named smac "
     "on PyPI is another one). Without the game: smaclite from github.com/uoe-agents/smaclite, "
-    "as `make(\"smaclite:2s3z\")`, at about 90 steps a second."
+    'as `make("smaclite:2s3z")`, at about 90 steps a second.'
 )
 _OURS = {Scale.SMOKE: Protocol.EXACT, Scale.LAPTOP: Protocol.EXACT}
 
