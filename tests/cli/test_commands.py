@@ -229,7 +229,8 @@ def test_list_and_show_and_data_and_doctor(assay):
     shown = assay("show", "broken").stdout
     assert "A study whose trials break in every way" in shown
     assert "assay run broken" in shown
-    assert assay("data").returncode == 0
+    assert "not run" in assay("list").stdout
+    assert "rac" in assay("data").stdout
     assert assay("data", "broken").returncode == 0
     doctor = json.loads(assay("doctor", "--json").stdout)
     assert doctor["papers"]["broken"]["installed"]

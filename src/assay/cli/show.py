@@ -27,7 +27,9 @@ def papers(ledger_url: str | None, scale: Scale, as_json: bool) -> None:
     rows = []
     with Ledger.open(ledger_url) as ledger:
         for slug in registry.slugs():
-            counts = Counter(v.outcome for v in tables.of_paper(slug, scale, ledger))
+            run = ledger.results(slug, scale, registry.study(slug).version)
+            found = tables.of_paper(slug, scale, ledger) if run else ()
+            counts = Counter(verdict.outcome for verdict in found)
             rows.append((registry.paper(slug), counts))
     if as_json:
         content = [
@@ -49,7 +51,12 @@ def papers(ledger_url: str | None, scale: Scale, as_json: bool) -> None:
         grid.add_column(column)
     for paper, counts in rows:
         words = [Text(f"{counts[o]} {o}", tables.STYLES[o]) for o in Outcome if counts[o]]
-        grid.add_row(paper.slug, Text(paper.summary), Text(paper.area), Text(", ").join(words))
+        grid.add_row(
+            paper.slug,
+            Text(paper.summary),
+            Text(paper.area),
+            Text(", ").join(words) if words else Text("not run"),
+        )
     console.print(grid)
 
 
@@ -59,15 +66,18 @@ def paper(slug: str) -> None:
     console.print(f"[bold]{escape(about.title)}[/bold]")
     console.print(Text(f"{', '.join(about.authors)}. {about.venue}. {about.url}"))
     console.print(Text(about.summary))
-    code = f"official code: {about.code} ({about.licence})" if about.code else "no official code"
+    code = "no official code"
+    if about.code:
+        code = f"official code: {about.code} (licence: {about.licence})"
     console.print(Text(code))
     missing = registry.missing_modules(slug)
     extra = f"not installed: pip install 'assay[{slug}]'" if missing else "installed"
     console.print(Text(f"extra assay[{slug}]: {extra}\n"))
     if example := usage(slug):
-        console.print(Syntax(example, "python", background_color="default"))
+        console.print(Syntax(example, "python", background_color="default", word_wrap=True))
     grid = Table(show_lines=True)
-    for column in ("claim", "statement", "the paper's figure", "setting", "test", "measured at"):
+    grid.add_column("claim", no_wrap=True)
+    for column in ("statement", "the paper's figure", "setting", "test", "measured at"):
         grid.add_column(column)
     for claim in study.claims:
         grid.add_row(
@@ -95,14 +105,17 @@ def data(slugs: Sequence[str]) -> None:
     grid = Table(show_lines=True)
     for column in ("paper", "data", "what", "licence", "scales", "found"):
         grid.add_column(column)
-    absent = []
+    absent: dict[str, bool] = {}
     for slug in slugs:
-        for source in registry.paper(slug).data:
+        sources = registry.paper(slug).data
+        if not sources:
+            grid.add_row(slug, "", "needs none beyond what its extra installs")
+        for source in sources:
             try:
                 found = Text(str(find_data(slug, source.name)), "green")
             except MissingData:
                 found = Text("no", "red")
-                absent.append(slug)
+                absent[slug] = absent.get(slug, False) or bool(source.files)
             grid.add_row(
                 slug,
                 source.name,
@@ -112,11 +125,12 @@ def data(slugs: Sequence[str]) -> None:
                 found,
             )
     console.print(grid)
-    for slug in dict.fromkeys(absent):
+    for slug, fetchable in absent.items():
         roots = " or ".join(str(root) for root in data_roots(slug))
+        fetch = f", or run: assay data fetch {slug}" if fetchable else ""
         console.print(
             Text(
-                f"{slug}: put them in {roots}, name a folder that holds {slug}/ with "
-                f"--data or ASSAY_DATA, or run: assay data fetch {slug}"
+                f"{slug}: put them in {roots}, or name a folder that holds {slug}/ with "
+                f"--data or ASSAY_DATA{fetch}"
             )
         )

@@ -122,7 +122,7 @@ def shared_reward(rewards: Mapping[str, float], team_reward: TeamReward | None =
     if not all(math.isclose(value, values[0], rel_tol=1e-6) for value in values):
         raise ValueError(
             f"rewards: got {dict(zip(rewards, values, strict=True))}, wants equal ones; "
-            "team_reward='sum' or 'mean' makes one of them"
+            "team_reward (--team-reward) of 'sum' or 'mean' makes one of them"
         )
     return values[0]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -110,15 +111,19 @@ def train(
 
     def progress(trainer: Trainer) -> None:
         history = trainer.history
+        loss = history.losses[-1]
         typer.echo(
             f"step {history.steps[-1]:>9}  return {history.returns[-1]:10.3f}  "
-            f"loss {history.losses[-1]:10.4f}  epsilon {history.epsilon[-1]:.2f}"
+            f"loss {'none yet' if math.isnan(loss) else f'{loss:.4f}':>10}  "
+            f"epsilon {history.epsilon[-1]:.2f}"
         )
+
+    typer.echo(f"{algo} on {env}: evaluated every {eval_every} steps")
 
     with warnings.catch_warnings():
         warnings.showwarning = lambda message, *_: typer.echo(f"warning: {message}", err=True)
         trainer = train_in(out, run, steps, progress)
-    for path in _pictures(out, run.env, trainer):
+    for path in _pictures(out, run.env, f"{algo} on {env}, seed {seed}", trainer):
         typer.echo(str(path))
 
 
@@ -159,7 +164,7 @@ def _options(name: str, given: list[str] | None) -> dict[str, Any]:
     return found
 
 
-def _pictures(folder: Path, env: str, trainer: Trainer) -> list[Path]:
+def _pictures(folder: Path, env: str, title: str, trainer: Trainer) -> list[Path]:
     from matplotlib.figure import Figure
 
     from assay.papers.rac.drawing import draw_curves, save_figure
@@ -168,7 +173,9 @@ def _pictures(folder: Path, env: str, trainer: Trainer) -> list[Path]:
     history = trainer.history
     curve = Figure(layout="constrained")
     best = getattr(trainer.env, "best_return", None)
-    draw_curves(curve.subplots(), history.steps, {"team": [history.returns]}, best)
+    axes = curve.subplots()
+    draw_curves(axes, history.steps, {"team": [history.returns]}, best)
+    axes.set_title(title)
     pictures = {"curve.png": curve}
     if env.startswith("matrix:"):
         observations, _ = trainer.env.reset(seed=0)

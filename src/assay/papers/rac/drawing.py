@@ -99,7 +99,8 @@ def draw_contextual_values(
     for axes, table, ticks, title in panels:
         image = axes.imshow(table, **scale)
         axes.set_title(title)
-        axes.set_xticks(range(len(ticks)), ticks)
+        upright = max(map(len, ticks)) * len(ticks) > 60  # side by side they would overlap
+        axes.set_xticks(range(len(ticks)), ticks, rotation=90 if upright else 0)
         axes.grid(False)
         for (row, column), value in np.ndenumerate(table):
             if np.isnan(value):

@@ -271,7 +271,13 @@ def _film(env: Any, frames: list[np.ndarray]) -> None:
     reset, step = env.reset, env.step
 
     def take() -> None:
-        frames.append(np.asarray(env.render()))
+        try:
+            frames.append(np.asarray(env.render()))
+        except Exception as error:
+            raise ValueError(
+                f"film: the game gave no picture ({type(error).__name__}: {error}); games that "
+                "draw in a window need a display, such as xvfb-run gives"
+            ) from error
 
     def reset_and_take(*args: Any, **options: Any) -> Any:
         answer = reset(*args, **options)
