@@ -171,8 +171,8 @@ def test_epsilon_falls_over_two_thirds():
 def test_foraging_pays_nothing_after_the_end_and_starts_anew():
     game = BatchedForaging(2, seed=0, limit=4, penalty=0.5)
     obs = game.reset()
-    assert obs.shape == (2, 2, 9)
-    assert obs.abs().max() <= 1
+    assert obs.shape == (2, 2, 46)
+    assert (obs.sum(-1) == 6).all()
     for step in range(4):
         obs, rewards, ends, cuts = game.step(torch.zeros(2, 2, dtype=torch.long))
         assert cuts.all() == (step == 3)
@@ -190,22 +190,27 @@ def test_runs_of_foraging_differ_and_repeat():
     assert not torch.equal(first[0], first[1])
 
 
-def test_every_observation_of_foraging_has_a_number_of_its_own():
-    game = BatchedForaging(40, seed=0)
-    seen = {}
-    for _ in range(20):
-        obs = game.reset()
-        numbers = foraging_states(obs)
-        assert 0 <= int(numbers.min()) <= int(numbers.max()) < 22_500
-        for row, number in zip(obs.view(-1, 9), numbers.flatten().tolist(), strict=True):
-            assert seen.setdefault(number, row.tolist()) == row.tolist()
-    assert len({tuple(row) for row in seen.values()}) == len(seen) > 500
+def test_foraging_is_seen_from_where_an_agent_stands():
+    game = BatchedForaging(20, seed=0)
+    obs = game.reset()
+    raw = game._seen
+    width = 9
+    for run in range(20):
+        for agent in range(2):
+            rows, columns = obs[run, agent, : 2 * width].view(2, width).argmax(-1) - 4
+            assert (rows, columns) == tuple(raw[run, agent, :2] - raw[run, agent, 3:5])
+            number = int(foraging_states(obs[run, agent]))
+            to_food, to_partner = divmod(number, width**2)
+            assert divmod(to_food, width) == (rows + 4, columns + 4)
+            expected = raw[run, agent, 6:8] - raw[run, agent, 3:5] + 4
+            assert divmod(to_partner, width) == tuple(expected.tolist())
+            assert (raw[run, agent, 3:5] == raw[run, 1 - agent, 6:8]).all()
 
 
 def test_a_lenient_forager_forgives_at_first_and_not_for_ever():
     torch.manual_seed(0)
-    net = stack([QNet(9, 6, 8, recurrent=False) for _ in range(2)])
-    obs = BatchedForaging(2, seed=0).reset()[:, :1].unsqueeze(2).expand(2, 5, 2, 9)
+    net = stack([QNet(46, 6, 8, recurrent=False) for _ in range(2)])
+    obs = BatchedForaging(2, seed=0).reset()[:, :1].unsqueeze(2).expand(2, 5, 2, 46)
     ones = torch.ones(2, 5, 1)
     batch = EpisodeBatch(
         obs=obs,

@@ -9,6 +9,7 @@ import pytest
 from assay.papers.rac.claims import SMAC_MAPS
 from assay.papers.rac.study import claims_of, study
 from assay.papers.rac.tuning import CHOSEN, TUNING_SEED, chosen, searched
+from assay.report import shipped_exports
 from assay.study import Outcome, Result, Results, Scale, Status
 from assay.study.judge import judge
 
@@ -171,6 +172,21 @@ def test_the_search_has_seeds_of_its_own_and_decides_nothing():
         for learner, value in learners.items():
             assert (where, learner, value) in found
             assert chosen(where, learner) == value
+
+
+def test_constants_are_those_that_the_shipped_search_found():
+    """The largest score, among equal ones the largest return, then the first of the grid."""
+    shipped = [e for e in shipped_exports("rac") if e.scale is Scale.LAPTOP]
+    assert shipped
+    found = shipped[0].results.where(part="tuning")
+    for where, learners in CHOSEN.items():
+        for learner, value in learners.items():
+            candidates = found.where(where=where, learner=learner)
+            assert [r.params["value"] for r in candidates] == [
+                v for w, n, v in searched(where) if n == learner
+            ]
+            best = max(candidates, key=lambda r: (r.metrics["score"], r.metrics["return"]))
+            assert best.params["value"] == value, (where, learner)
 
 
 def test_a_baseline_with_a_constant_is_tuned_wherever_it_is_judged():

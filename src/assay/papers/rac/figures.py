@@ -9,6 +9,7 @@ from statistics import fmean, median
 from typing import TYPE_CHECKING, Any
 
 from assay.papers.rac.claims import JUDGED_PUNISHMENT, MATRIX_BETA
+from assay.papers.rac.tuning import CHOSEN
 from assay.study import Figure, Result, Results
 
 if TYPE_CHECKING:
@@ -138,11 +139,15 @@ def name_of(learner: Any) -> str:
 
 
 def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
-    """Results by the value of a parameter, in order of first appearance."""
+    """Results by the value of a parameter: learners in the order of `LEARNERS`, games in that of
+    the tuning, punishments from mild to harsh, other values rising."""
     groups: dict[Any, list[Result]] = {}
     for result in found:
         groups.setdefault(result.value(name), []).append(result)
-    return groups
+    order = {"learner": list(LEARNERS), "where": list(CHOSEN)}.get(name)
+    if order is not None:
+        return {value: groups[value] for value in order if value in groups}
+    return {value: groups[value] for value in sorted(groups, reverse=name == "punishment")}
 
 
 def values_of(found: Iterable[Result], metric: str) -> list[float]:
@@ -161,7 +166,7 @@ def rate(tabular: Results, game: str, learner: Any) -> float | None:
 
 def _rates_alt(tabular: Results) -> str:
     rows = []
-    for learner in tabular.distinct("learner"):
+    for learner in by(tabular, "learner"):
         cells = [
             f"{name.replace(chr(10), ' ')} {value:.2f}"
             for game, name in GAMES.items()
@@ -175,7 +180,7 @@ def _rates(tabular: Results) -> MatplotlibFigure:
     import numpy as np
     from matplotlib import pyplot
 
-    learners = tabular.distinct("learner")
+    learners = list(by(tabular, "learner"))
     games = [game for game in GAMES if tabular.where(game=game)]
     cells = np.array(
         [[rate(tabular, game, learner) for game in games] for learner in learners], dtype=float
@@ -217,10 +222,12 @@ def _quartiles(members: Sequence[Result], series: str) -> tuple[list[float], Any
 
 
 def _draw_curves(axis: Axes, found: Iterable[Result], series: str) -> None:
-    for learner, members in by(found, "learner").items():
+    # Later lines are thinner, so that those below them can be seen where they agree.
+    widths = (3.4, 2.7, 2.1, 1.6, 1.2, 0.9)
+    for width, (learner, members) in zip(widths, by(found, "learner").items(), strict=False):
         name, colour, line = LEARNERS[str(learner)]
         steps, (low, middle, high) = _quartiles(members, series)
-        axis.plot(steps, middle, line, color=colour, label=name)
+        axis.plot(steps, middle, line, color=colour, label=name, linewidth=width)
         axis.fill_between(steps, low, high, color=colour, alpha=0.18, linewidth=0)
 
 
@@ -259,7 +266,7 @@ def _matrix_curves(matrix: Results) -> MatplotlibFigure:
     axes[0].set(xlabel="episode", ylabel="return of greedy actions", title="learners")
     axes[1].set(xlabel="episode", title="variants of RAC")
     for axis in axes:
-        axis.axhline(8, linewidth=1, linestyle=":", color="C7")
+        axis.axhline(8, linewidth=1, linestyle=":", color="0.5")
         axis.legend(fontsize="small", loc="lower right")
     return figure
 
@@ -270,7 +277,12 @@ def _legend(figure: MatplotlibFigure, axes: Iterable[Axes]) -> None:
         handles, labels = axis.get_legend_handles_labels()
         found |= dict(zip(labels, handles, strict=True))
     place: Any = "outside lower center"
-    figure.legend(list(found.values()), list(found), loc=place, ncols=min(len(found), 4))
+    figure.legend(list(found.values()), list(found), loc=place, ncols=_columns(len(found)))
+
+
+def _columns(entries: int) -> int:
+    """So many that no row of a legend is almost empty."""
+    return entries if entries <= 3 else (entries + 1) // 2
 
 
 # Values
@@ -341,16 +353,20 @@ def _punishment(pursuit: Results) -> MatplotlibFigure:
     from matplotlib import pyplot
 
     figure, axis = pyplot.subplots(figsize=(6.6, 3.9), layout="constrained")
-    punishments = pursuit.distinct("punishment")
+    punishments = list(by(pursuit, "punishment"))
     learners = by(pursuit, "learner")
     for i, (learner, members) in enumerate(learners.items()):
         name, colour, line = LEARNERS[str(learner)]
         # Learners that all succeed would hide one another: each stands a little aside.
-        at = [x + 0.07 * (i - (len(learners) - 1) / 2) for x in range(len(punishments))]
-        groups = [values_of(group, "capture_rate") for group in by(members, "punishment").values()]
-        axis.plot(at, [fmean(g) for g in groups], line, color=colour, label=name, linewidth=1.2)
-        for x, group in zip(at, groups, strict=True):
-            axis.plot([x] * len(group), group, ".", color=colour, alpha=0.5)
+        aside = 0.07 * (i - (len(learners) - 1) / 2)
+        groups = {
+            punishments.index(punishment) + aside: values_of(group, "capture_rate")
+            for punishment, group in by(members, "punishment").items()
+        }
+        means = [fmean(rates) for rates in groups.values()]
+        axis.plot(list(groups), means, line, color=colour, label=name, linewidth=1.2)
+        for x, rates in groups.items():
+            axis.plot([x] * len(rates), rates, ".", color=colour, alpha=0.5)
     axis.set_xticks(range(len(punishments)), [f"{p:g}" for p in punishments])
     axis.set(xlabel="reward of a lone attempt", ylabel="share of hunts that end in a catch")
     _legend(figure, [axis])
@@ -360,7 +376,7 @@ def _punishment(pursuit: Results) -> MatplotlibFigure:
 def _means(found: Results, metric: str) -> dict[float, list[float]]:
     """A metric by RAC's constant, in its order."""
     groups = by(found, "value")
-    return {float(value): values_of(groups[value], metric) for value in sorted(groups)}
+    return {float(value): values_of(members, metric) for value, members in groups.items()}
 
 
 def _sweep_alt(sweep: Mapping[str, dict[float, list[float]]]) -> str:
@@ -381,7 +397,8 @@ def _sweep(sweep: Mapping[str, dict[float, list[float]]]) -> MatplotlibFigure:
         axis.plot(range(len(rows)), [fmean(row) for row in rows.values()], "o-", color="C0")
         axis.set_xticks(range(len(rows)), [f"{x:g}" for x in rows])
         axis.set(xlabel=label)
-    axes[0].set_ylabel("return")
+    axes[0].set_ylabel("return, mean over training")
+    axes[1].set_ylabel("return at the end")
     return figure
 
 
@@ -390,9 +407,7 @@ def _sweep(sweep: Mapping[str, dict[float, list[float]]]) -> MatplotlibFigure:
 
 def ratios(times: Iterable[Result], metric: str = "ratio") -> dict[int, list[float]]:
     """Time of an update over IQL's, by number of contexts."""
-    return {
-        int(bins): values_of(members, metric) for bins, members in sorted(by(times, "bins").items())
-    }
+    return {int(bins): values_of(members, metric) for bins, members in by(times, "bins").items()}
 
 
 def _cost_alt(times: Sequence[Result]) -> str:
@@ -414,7 +429,7 @@ def _cost(times: Sequence[Result]) -> MatplotlibFigure:
             axis.plot([m] * len(values), values, ".", color=colour, alpha=0.5)
         middle = [median(values) for values in found.values()]
         axis.plot(list(found), middle, line, color=colour, label=name)
-    axis.axhline(2, linestyle=":", color="C7", label="two updates of IQL")
+    axis.axhline(2, linestyle=":", color="0.5", label="two updates of IQL")
     axis.set(xscale="log", yscale="log", xlabel="contexts m", ylabel="time over IQL's")
     axis.set_xticks(list(found), [str(m) for m in found])
     axis.set_yticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])

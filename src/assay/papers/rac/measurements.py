@@ -10,7 +10,7 @@ import numpy as np
 
 from assay.papers.rac import network_games, tabular_games
 from assay.papers.rac.adapters import from_smac
-from assay.papers.rac.claims import JUDGED_PUNISHMENT
+from assay.papers.rac.claims import PUNISHMENTS
 from assay.papers.rac.context import ReturnContext
 from assay.papers.rac.cost import update_cost
 from assay.papers.rac.training import make_learners, play_parallel, train
@@ -208,7 +208,10 @@ def tuning(params: Params, seed: int, context: Context) -> Metrics:
 
 
 _SCORED: Mapping[str, tuple[Callable[..., Runs], str]] = {
-    "pursuit": (partial(tabular_games.pursuit_runs, JUDGED_PUNISHMENT), "capture_rate"),
+    **{
+        f"pursuit{p:g}": (partial(tabular_games.pursuit_runs, p), "capture_rate")
+        for p in PUNISHMENTS
+    },
     "matrix-network": (network_games.matrix_runs, "optimal"),
     "foraging": (network_games.foraging_runs, "final_return"),
 }

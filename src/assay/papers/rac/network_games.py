@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from assay.papers.rac.adapters import make
@@ -24,9 +25,9 @@ from assay.papers.rac.loss import lenient_loss
 from assay.papers.rac.methods import I2Q, IQL, RAC, Hysteretic, Method
 from assay.papers.rac.mixing import QMIX, VDN
 
-FORAGING_PENALTY = 0.02
+FORAGING_PENALTY = 0.1
 _SIDE = 5
-_STATES = 9 * _SIDE**4 * 4
+_STATES = (2 * _SIDE - 1) ** 4
 
 EDGES = (-12.0, 0.0, 6.0, 8.0)
 """Left edges of the paper's four contexts in the matrix game."""
@@ -197,8 +198,9 @@ def large_pursuit_runs(
 class BatchedForaging:
     """Level-based foraging for many runs, each with its own environment, as a `BatchedGame`.
 
-    Two agents must load the food together; who loads in vain pays the penalty. Observations are
-    divided by the side of the field.
+    Two agents must load the food together; who loads in vain pays the penalty. An agent sees where
+    food and partner are from where it stands, and its own row and column, each one-hot. Levels are
+    left out: with two agents that must both load they do not matter.
 
     Args:
         runs: How many.
@@ -218,13 +220,13 @@ class BatchedForaging:
         seeds = np.random.SeedSequence(seed).generate_state(runs)
         for env, own in zip(self._envs, seeds, strict=True):
             env.reset(seed=int(own))
-        self._seen = np.zeros((runs, len(self._agents), 9), dtype=np.float32)
+        self._seen = torch.zeros(runs, len(self._agents), 9, dtype=torch.long)
 
     def reset(self) -> Tensor:
-        """Starts an episode of every run: observations ``(runs, 2, 9)``."""
+        """Starts an episode of every run: observations ``(runs, 2, 46)``."""
         for run, env in enumerate(self._envs):
             self._look(run, env.reset()[0])
-        return torch.from_numpy(self._seen / _SIDE)
+        return self._observations()
 
     def step(self, actions: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """As `BatchedGame` says.
@@ -242,10 +244,20 @@ class BatchedForaging:
                 rewards[run] = sum(gains.values())
                 ends[run] = any(ended.values())
                 cuts[run] = any(cut.values())
-        return torch.from_numpy(self._seen / _SIDE), rewards, ends, cuts
+        return self._observations(), rewards, ends, cuts
 
     def _look(self, run: int, seen: Mapping[str, np.ndarray]) -> None:
-        self._seen[run] = [seen[agent] for agent in self._agents]
+        rows = np.stack([seen[agent] for agent in self._agents])
+        self._seen[run] = torch.from_numpy(rows.astype(np.int64))
+
+    def _observations(self) -> Tensor:
+        food, own, partner = (self._seen[..., at : at + 2] for at in (0, 3, 6))
+        # Food that is gone has a place outside the field; nobody acts on that.
+        offsets = [
+            (there - own).clamp(1 - _SIDE, _SIDE - 1) + _SIDE - 1 for there in (food, partner)
+        ]
+        places = [F.one_hot(offset, 2 * _SIDE - 1) for offset in offsets] + [F.one_hot(own, _SIDE)]
+        return torch.cat([place.flatten(-2) for place in places], -1).float()
 
 
 @dataclass(frozen=True)
@@ -284,17 +296,17 @@ class LenientForager(IQL):
 
 
 def foraging_states(obs: Tensor) -> Tensor:
-    """The number of each observation of `BatchedForaging`, ``(...)`` below 22,500.
+    """The number of each observation of `BatchedForaging`, ``(...)`` below 6,561: where food and
+    partner are from the agent.
 
     Args:
-        obs: ``(..., 9)``: row, column and level of the food, of the agent and of its partner.
+        obs: ``(..., 46)``.
     """
-    values = (obs * _SIDE).round().long().clamp(min=0)
-    row, column, _, own_row, own_column, own, other_row, other_column, other = values.unbind(-1)
-    food = (row - 1).clamp(0, 2) * 3 + (column - 1).clamp(0, 2)
-    cells = (own_row * _SIDE + own_column) * _SIDE**2 + other_row * _SIDE + other_column
-    levels = (own - 1).clamp(0, 1) * 2 + (other - 1).clamp(0, 1)
-    return (food * _SIDE**4 + cells) * 4 + levels
+    numbers = torch.zeros(obs.shape[:-1], dtype=torch.long, device=obs.device)
+    width = 2 * _SIDE - 1
+    for place in obs[..., : 4 * width].unflatten(-1, (4, width)).unbind(-2):
+        numbers = numbers * width + place.argmax(-1)
+    return numbers
 
 
 def foraging_runs(
@@ -322,13 +334,12 @@ def foraging_runs(
         game,
         method,
         episodes=episodes,
-        eval_every=120,
+        eval_every=80,
         eval_episodes=20,
         epsilon=Epsilon(steps=max(1, episodes * game.limit // 2)),
         learning_rate=1e-3,
-        batch_size=16,
         target_every=50,
-        updates=4,
+        updates=2,
         seed=seed,
     )
     return _course(history)

@@ -12,12 +12,14 @@ from assay.papers.rac.claims import (
     FORAGING_SEEDS,
     JUDGED_PUNISHMENT,
     LARGE_BETA,
+    LARGE_RATE,
     LARGE_SEEDS,
     MATRIX_BETA,
     MATRIX_SEEDS,
     PUNISHMENTS,
     PURSUIT_SEEDS,
     SMAC_MAPS,
+    SMAC_RATE,
     TABULAR_BLOCKS,
 )
 from assay.papers.rac.tuning import CHOSEN, SIZES, TUNING_SEED, chosen, searched
@@ -102,9 +104,9 @@ def _smoke(seeds: Sequence[int]) -> Iterator[Trial]:
     games = ("matrix", "climbing-partial", "penalty-10")
     yield from _tabular(scale, games, seeds, batch=2, runs=10, episodes=100)
     yield from _pursuit(scale, (JUDGED_PUNISHMENT,), seeds, batch=2, episodes=40)
-    yield from _matrix(scale, (MATRIX_BETA,), seeds, batch=2, episodes=20)
+    yield from _matrix(scale, (MATRIX_BETA,), seeds, batch=2, episodes=40)
     yield from _large_pursuit(scale, seeds[:1], batch=1, steps=200)
-    yield from _foraging(scale, ("rac", "iql"), seeds, batch=2, episodes=20)
+    yield from _foraging(scale, ("rac", "iql"), seeds, batch=2, episodes=36)
     yield from _times(scale, (10,), seeds[:1], steps=5, repeats=3)
 
 
@@ -117,10 +119,10 @@ def _laptop(seeds: Sequence[int] | None) -> Iterator[Trial]:
     runs = seeds or range(MATRIX_SEEDS)
     yield from _matrix(scale, BETAS, runs, batch=MATRIX_SEEDS, episodes=6000)
     yield from _bins(scale, grid, batch=PURSUIT_SEEDS, episodes=3000)
-    yield from _times(scale, TIMED_BINS, seeds or range(3), steps=50, repeats=20)
     yield from _tuning("foraging")
     runs = seeds or range(FORAGING_SEEDS)
-    yield from _foraging(scale, FORAGING_LEARNERS, runs, batch=FORAGING_SEEDS, episodes=2400)
+    yield from _foraging(scale, FORAGING_LEARNERS, runs, batch=FORAGING_SEEDS, episodes=1200)
+    yield from _times(scale, TIMED_BINS, seeds or range(3), steps=50, repeats=20)
 
 
 def _paper(seeds: Sequence[int] | None) -> Iterator[Trial]:
@@ -134,7 +136,7 @@ def _paper(seeds: Sequence[int] | None) -> Iterator[Trial]:
                     "part": "smac",
                     "map": smac_map,
                     "learner": learner,
-                    "value": chosen("smac", learner),
+                    "value": SMAC_RATE if learner == "hysteretic" else 0.0,
                     "steps": 2_050_000,
                 }
                 named = claims_of(params, scale)
@@ -200,7 +202,7 @@ def _pursuit(
             params: Mapping[str, Param] = {
                 "part": "pursuit",
                 "learner": learner,
-                "value": chosen("pursuit", learner),
+                "value": chosen(f"pursuit{punishment:g}", learner),
                 "punishment": punishment,
                 "episodes": episodes,
                 "batch": batch,
@@ -240,7 +242,7 @@ def _bins(scale: Scale, seeds: Sequence[int], batch: int, episodes: int) -> Iter
 
 def _large_pursuit(scale: Scale, seeds: Sequence[int], batch: int, steps: int) -> Iterator[Trial]:
     on_gpu = scale is Scale.GPU
-    for learner, value in (("rac", LARGE_BETA), ("iql", 0.0), ("hysteretic", 0.1)):
+    for learner, value in (("rac", LARGE_BETA), ("iql", 0.0), ("hysteretic", LARGE_RATE)):
         params: Mapping[str, Param] = {
             "part": "large-pursuit",
             "learner": learner,
@@ -263,7 +265,8 @@ def _foraging(
             "episodes": episodes,
             "batch": batch,
         }
-        yield from _batch(scale, params, seeds, seconds=episodes * 5e-2)
+        seconds = episodes * (0.4 if learner == "i2q" else 0.06)
+        yield from _batch(scale, params, seeds, seconds)
 
 
 def _times(

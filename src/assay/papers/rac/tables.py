@@ -30,7 +30,7 @@ def _games(results: Results) -> Table | None:
     tabular = results.where(part="tabular")
     games = [game for game in GAMES if tabular.where(game=game)]
     rows = []
-    for learner in tabular.distinct("learner"):
+    for learner in by(tabular, "learner"):
         row: list[Any] = [name_of(learner)]
         for game in games:
             share = rate(tabular, game, learner)
@@ -117,7 +117,7 @@ def _times(results: Results) -> Table | None:
             f"{median(values_of(members, 'ratio')):.2f}",
             f"{median(values_of(members, 'passes_ratio')):.2f}",
         )
-        for bins, members in sorted(by(found, "bins").items())
+        for bins, members in by(found, "bins").items()
     )
     columns = ("m", "ms", "over IQL", "over IQL, a pass for each context")
     title = "Time of an update of RAC by number of contexts"
@@ -132,7 +132,7 @@ def _tuning(results: Results) -> Table | None:
                 (
                     where,
                     LEARNERS[str(learner)][0].removesuffix(", tuned"),
-                    ", ".join(map(_candidate, members)),
+                    ", ".join(_candidate(m[0]) for m in by(members, "value").values()),
                     f"{chosen(str(where), str(learner)):g}",
                 )
             )

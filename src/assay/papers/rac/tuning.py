@@ -24,11 +24,12 @@ _GRIDS: Mapping[str, tuple[float, ...]] = {
 }
 _FORAGING_GRIDS: Mapping[str, tuple[float, ...]] = {
     "hysteretic": (0.1, 0.3, 0.5),
-    "lenient": (0.98, 0.999),
-    "rac": (1.0, 10.0),
+    "lenient": (0.5, 0.9, 0.98, 0.999),
+    "rac": (0.01, 0.1, 1.0, 10.0),
 }
 
 _BLOCK: Mapping[str, Param] = {"runs": 100, "episodes": 3000}
+_GROUP: Mapping[str, Param] = {"runs": 16, "episodes": 3000}
 SIZES: Mapping[str, Mapping[str, Param]] = {
     "matrix": _BLOCK,
     "climbing": _BLOCK,
@@ -37,9 +38,12 @@ SIZES: Mapping[str, Mapping[str, Param]] = {
     "two-stage": _BLOCK,
     "climbing-partial": _BLOCK,
     "climbing-full": _BLOCK,
-    "pursuit": {"runs": 16, "episodes": 3000},
+    "pursuit-2": _GROUP,
+    "pursuit-5": _GROUP,
+    "pursuit-10": _GROUP,
+    "pursuit-20": _GROUP,
     "matrix-network": {"runs": 10, "episodes": 6000},
-    "foraging": {"runs": 2, "episodes": 1200},
+    "foraging": {"runs": 2, "episodes": 600},
 }
 """What is searched where, and how long each candidate trains: as long as the trials that are
 judged, but for foraging half as long."""
@@ -52,9 +56,12 @@ CHOSEN: Mapping[str, Mapping[str, float]] = {
     "two-stage": {"hysteretic": 0.01, "lenient": 0.9998, "rac": 3.0},
     "climbing-partial": {"hysteretic": 0.1, "lenient": 0.998, "rac": 2.0},
     "climbing-full": {"hysteretic": 0.1, "lenient": 0.999, "rac": 2.0},
-    "pursuit": {"hysteretic": 0.3, "lenient": 0.9995, "rac": 10.0},
+    "pursuit-2": {"hysteretic": 0.3, "lenient": 0.999, "rac": 20.0},
+    "pursuit-5": {"hysteretic": 0.03, "lenient": 0.9998, "rac": 10.0},
+    "pursuit-10": {"hysteretic": 0.3, "lenient": 0.999, "rac": 10.0},
+    "pursuit-20": {"hysteretic": 0.1, "lenient": 0.9998, "rac": 20.0},
     "matrix-network": {"hysteretic": 0.01},
-    "foraging": {"hysteretic": 0.3, "lenient": 0.98, "rac": 10.0},
+    "foraging": {"hysteretic": 0.3, "lenient": 0.9, "rac": 0.1},
 }
 """For each game the constant of each learner that has one: rate for errors below zero, decay of
 the temperature; of RAC the number of contexts, and in foraging the weight of the distillation."""
