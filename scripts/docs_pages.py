@@ -37,7 +37,8 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Adds the papers to the navigation."""
     for entry in config.nav or []:
         if isinstance(entry, dict) and "Papers" in entry:
-            entry["Papers"] += [{slug: f"papers/{slug}.md"} for slug in registry.slugs()]
+            # Behind the gallery, before what is proved of single papers.
+            entry["Papers"][1:1] = [{slug: f"papers/{slug}.md"} for slug in registry.slugs()]
     return config
 
 
