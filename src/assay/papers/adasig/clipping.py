@@ -7,7 +7,7 @@ A weight w(x) multiplies a gradient of norm x. Every weight here keeps ``w(x) x 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -45,9 +45,8 @@ def per_sample_norms(grad_samples: Sequence[Tensor]) -> Tensor:
     if len(set(samples)) != 1:
         raise ValueError(f"grad_samples: got tensors of {samples} samples, wants as many in each")
     device = grad_samples[0].device
-    squares = torch.zeros(len(grad_samples[0]), dtype=torch.float64, device=device)
-    for gradient in grad_samples:
-        squares += _squared_norms(gradient).to(device)
+    norms = [blocks.to(device) for gradient in grad_samples for blocks in _block_norms(gradient)]
+    squares = torch.cat(norms, dim=1).double().square().sum(1)
     # Where float32 squares overflow or lose digits: once more, a few rows at a time.
     exact = ((squares > _SQUARES[0]) & (squares < _SQUARES[1])) | (squares == 0)
     for few in (~exact).nonzero().flatten().split(32):
@@ -60,16 +59,19 @@ def _rows(gradient: Tensor) -> Tensor:
     return gradient.reshape(len(gradient), math.prod(gradient.shape[1:]))
 
 
-def _squared_norms(gradient: Tensor) -> Tensor:
+def _block_norms(gradient: Tensor) -> Iterator[Tensor]:
+    """Norms ``(b, k)`` of blocks of at most `_BLOCK` numbers."""
     rows = _rows(gradient)
     if rows.dtype.itemsize < 4:
         rows = rows.float()
-    split = rows.shape[1] // _BLOCK * _BLOCK
-    norms = [
-        torch.linalg.vector_norm(rows[:, :split].unflatten(1, (split // _BLOCK, _BLOCK)), dim=2),
-        torch.linalg.vector_norm(rows[:, split:], dim=1, keepdim=True),
-    ]
-    return torch.cat(norms, dim=1).double().square().sum(1)
+    size = rows.shape[1]
+    # Blocks without a rest are read in one sweep.
+    block = next((n for n in range(_BLOCK, _BLOCK // 2, -1) if size % n == 0), _BLOCK)
+    split = size // block * block
+    if split:
+        yield torch.linalg.vector_norm(rows[:, :split].unflatten(1, (split // block, block)), dim=2)
+    if split < size:
+        yield torch.linalg.vector_norm(rows[:, split:], dim=1, keepdim=True)
 
 
 def adasig_weight(norms: Tensor, slope: float, max_grad_norm: float = 1.0) -> Tensor:

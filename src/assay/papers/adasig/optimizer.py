@@ -31,7 +31,8 @@ HISTORY = 100_000
 """How many slopes an optimizer remembers."""
 
 
-_ROWS, _COLUMNS = 32, 32768
+_COLUMNS, _BLOCK = 2**15, 2**20
+"""Numbers in a row of a block of gradients, and in all of it, at the most."""
 
 
 @dataclass(frozen=True)
@@ -462,10 +463,11 @@ def _weighted_sums(weights: Tensor, gradient: Tensor, p: Tensor) -> Tensor:
             return (factors @ rows.to(dtype)).reshape(-1, *p.shape)
         # A block stays in the cache while each of its sums reads it: gradients leave memory once.
         sums = torch.zeros(len(factors), p.numel(), dtype=dtype)
+        height = max(1, _BLOCK // max(1, min(p.numel(), _COLUMNS)))
         for start in range(0, p.numel(), _COLUMNS):
             columns = slice(start, start + _COLUMNS)
             for few, block in zip(
-                factors.split(_ROWS, dim=1), rows[:, columns].split(_ROWS), strict=True
+                factors.split(height, dim=1), rows[:, columns].split(height), strict=True
             ):
                 sums[:, columns].addmm_(few, block.to(dtype))
     return sums.reshape(-1, *p.shape)
