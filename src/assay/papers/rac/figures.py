@@ -261,8 +261,9 @@ def _matrix_curves(matrix: Results) -> MatplotlibFigure:
     others = [r for r in matrix if not str(r.params["learner"]).startswith("rac")]
     _draw_curves(axes[0], [*ours, *others], "return")
     _draw_curves(axes[1], [*ours, *variants], "return")
-    steps, (_, middle, _) = _quartiles(matrix.where(learner="rac", value=1.0), "return")
-    axes[1].plot(steps, middle, "--", color="C1", label="RAC, beta = 1")
+    if weak := matrix.where(learner="rac", value=1.0):
+        steps, (_, middle, _) = _quartiles(weak, "return")
+        axes[1].plot(steps, middle, "--", color="C1", label="RAC, beta = 1")
     axes[0].set(xlabel="episode", ylabel="return of greedy actions", title="learners")
     axes[1].set(xlabel="episode", title="variants of RAC")
     for axis in axes:
