@@ -125,7 +125,7 @@ class AdaSigStudy(Study):
             yield from _rate_trials(seeds or range(5), cost=4.0)
             arms = ("flat", "adasig", "joint")
             yield from _audit_trials("rt", seeds or range(_AUDIT_SEEDS), arms, cost=3.0)
-            yield from _cost_trials(tuple(_REPEATS), seeds or range(3), cost=15.0)
+            yield from _cost_trials(tuple(_REPEATS), seeds or range(6), cost=15.0)
         elif scale is Scale.GPU:
             yield from _duel_trials("mnist", seeds or range(3))
         else:
