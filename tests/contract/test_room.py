@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from assay import registry
-from assay.study import Scale
+from assay.study import Results, Scale
 
 ROOT = Path(__file__).parents[2]
 SECTIONS = ["Use", "Measured", "Reproduce", "Limits", "Differences from the paper"]
@@ -79,7 +79,7 @@ import sys
 for name in {modules!r}:
     sys.modules[name] = None  # as if it were not installed
 from assay import registry
-from assay.study import Scale
+from assay.study import Results, Scale
 study = registry.study({slug!r})
 for scale in Scale:
     list(study.trials(scale))
@@ -188,3 +188,8 @@ def test_trials_are_distinct_and_seeds_can_be_replaced(slug, study):
         assert len(keys) == len(set(keys)), scale
     seeds = {trial.seed for trial in study.trials(Scale.SMOKE, [3])}
     assert seeds <= {0, 3}, "seeds given replace the study's own; unseeded trials keep 0"
+
+
+def test_nothing_is_drawn_of_nothing(study):
+    assert list(study.figures(Results())) == []
+    assert list(study.tables(Results())) == []

@@ -18,6 +18,7 @@ from assay.ledger import Ledger
 from assay.study import Outcome, Scale
 from assay.study.judge import asked
 from assay.toolkits.data import MissingData, data_roots, find_data
+from assay.verdicts import verdicts
 
 console = tables.console
 
@@ -27,8 +28,8 @@ def papers(ledger_url: str | None, scale: Scale, as_json: bool) -> None:
     rows = []
     with Ledger.open(ledger_url) as ledger:
         for slug in registry.slugs():
-            run = ledger.results(slug, scale, registry.study(slug).version)
-            found = tables.of_paper(slug, scale, ledger) if run else ()
+            results = ledger.results(slug, scale, registry.study(slug).version)
+            found = verdicts(slug, scale, results) if results else ()
             counts = Counter(verdict.outcome for verdict in found)
             rows.append((registry.paper(slug), counts))
     if as_json:

@@ -46,19 +46,22 @@ def number(
         TypeError: it is no number.
         ValueError: it is NaN, infinite or out of bounds.
     """
-    lower = f" > {above:g}" if above > least else f" >= {least:g}"
-    if most == math.inf:
-        bounds = lower if max(above, least) > -math.inf else ""
-    elif above > least:
-        bounds = f"{lower}, <= {most:g}"
-    else:
-        bounds = f" from {least:g} to {most:g}"
     if isinstance(value, bool) or not isinstance(value, Real):
-        raise TypeError(f"{name}: got {value!r}, wants one number{bounds}")
+        raise TypeError(f"{name}: got {value!r}, wants one number{_bounds(least, above, most)}")
     found = float(value)
     if not (math.isfinite(found) and found >= least and found > above and found <= most):
+        bounds = _bounds(least, above, most)
         raise ValueError(f"{name}: got {value}, wants a finite number{bounds}")
     return found
+
+
+def _bounds(least: float, above: float, most: float) -> str:
+    lower = f" > {above:g}" if above > least else f" >= {least:g}"
+    if most == math.inf:
+        return lower if max(above, least) > -math.inf else ""
+    if above > least:
+        return f"{lower}, <= {most:g}"
+    return f" from {least:g} to {most:g}"
 
 
 def flag(name: str, value: Any) -> bool:

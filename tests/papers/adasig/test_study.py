@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.papers.drawing import check_drawn
 
 from assay.ledger.exports import read_export
 from assay.papers.adasig.arms import ARMS, BASELINES, RATES, TUNING_SEEDS
@@ -211,32 +212,9 @@ def test_timings_run_alone_in_a_fresh_process():
 
 
 def test_figures_and_tables_are_drawn(results):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    drawn = list(study.figures(results))
-    assert [f.name for f in drawn] == [
-        "tuning",
-        "differences",
-        "mismatch",
-        "trade-off",
-        "slopes",
-        "convergence",
-    ]
-    ids = {claim.id for claim in study.claims}
-    for figure in drawn:
-        assert set(figure.claims) <= ids, figure.name
-        assert figure.alt.endswith(".")
-        figure.draw().canvas.draw()
-    pyplot.close("all")
-    tables = list(study.tables(results))
-    assert [t.name for t in tables] == ["tuning", "accuracy", "audits", "cost"]
-    for table in tables:
-        assert all(len(row) == len(table.columns) for row in table.rows), table.name
-
-
-def test_nothing_is_drawn_of_nothing():
-    assert list(study.figures(Results())) == []
-    assert list(study.tables(Results())) == []
+    check_drawn(
+        study,
+        results,
+        figures=["tuning", "differences", "mismatch", "trade-off", "slopes", "convergence"],
+        tables=["tuning", "accuracy", "audits", "cost"],
+    )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.papers.drawing import check_drawn
 
 from assay.papers.mglu.study import (
     FIRST_ROUND,
@@ -117,31 +118,9 @@ def test_the_second_round_holds_the_finalists_of_the_first_and_decides():
 
 
 def test_figures_and_tables_are_drawn(results):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    drawn = list(study.figures(results))
-    assert [f.name for f in drawn] == [
-        "decode-speed",
-        "decode-bandwidth",
-        "held-out-loss",
-        "training-curves",
-        "masks",
-    ]
-    ids = {claim.id for claim in study.claims}
-    for figure in drawn:
-        assert set(figure.claims) <= ids
-        assert figure.alt.endswith(".")
-        figure.draw().canvas.draw()
-    pyplot.close("all")
-    tables = list(study.tables(results))
-    assert [t.name for t in tables] == ["kernels", "naive", "steps", "tuning"]
-    for table in tables:
-        assert all(len(row) == len(table.columns) for row in table.rows), table.name
-
-
-def test_nothing_is_drawn_of_nothing():
-    assert list(study.figures(Results())) == []
-    assert list(study.tables(Results())) == []
+    check_drawn(
+        study,
+        results,
+        figures=["decode-speed", "decode-bandwidth", "held-out-loss", "training-curves", "masks"],
+        tables=["kernels", "naive", "steps", "tuning"],
+    )

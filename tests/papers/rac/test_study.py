@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
+from tests.papers.drawing import check_drawn
 
 from assay.papers.rac.claims import SMAC_MAPS
 from assay.papers.rac.study import claims_of, study
@@ -210,42 +211,18 @@ def test_trials_decide_the_claims_whose_samples_they_match():
 
 
 def test_figures_and_tables_are_drawn(results):
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    drawn = list(study.figures(results))
-    assert [f.name for f in drawn] == [
-        "optimal-rates",
-        "matrix-curves",
-        "contextual-values",
-        "punishment",
-        "pursuit-curves",
-        "sweep",
-        "foraging-curves",
-        "cost",
-    ]
-    ids = {claim.id for claim in study.claims}
-    for figure in drawn:
-        assert set(figure.claims) <= ids
-        assert figure.alt.endswith(".")
-        figure.draw().canvas.draw()
-    pyplot.close("all")
-    tables = list(study.tables(results))
-    assert [t.name for t in tables] == [
-        "games",
-        "matrix",
-        "pursuit",
-        "foraging",
-        "times",
-        "tuning",
-    ]
-    for table in tables:
-        assert table.rows
-        assert all(len(row) == len(table.columns) for row in table.rows), table.name
-
-
-def test_nothing_is_drawn_of_nothing():
-    assert list(study.figures(Results())) == []
-    assert list(study.tables(Results())) == []
+    check_drawn(
+        study,
+        results,
+        figures=[
+            "optimal-rates",
+            "matrix-curves",
+            "contextual-values",
+            "punishment",
+            "pursuit-curves",
+            "sweep",
+            "foraging-curves",
+            "cost",
+        ],
+        tables=["games", "matrix", "pursuit", "foraging", "times", "tuning"],
+    )

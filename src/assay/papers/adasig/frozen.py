@@ -24,7 +24,7 @@ PARAMETERS = np.geomspace(1e-3, 1e4, 85).tolist()
 _MATCHED = (0.25, 0.5, 0.75)
 
 RULES: Mapping[str, Callable[[Tensor, float], Tensor]] = {
-    "adasig": lambda x, slope: adasig_weight(x, slope),
+    "adasig": adasig_weight,
     "flat": lambda x, unit: flat_weight(x, 1 / unit) * unit,
     "auto_s": lambda x, unit: auto_s_weight(x, r=1 / unit),
     "psac": lambda x, unit: psac_weight(x, r=1 / unit),

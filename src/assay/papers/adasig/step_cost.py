@@ -18,6 +18,7 @@ from torch.profiler import ProfilerActivity, profile
 from torch.utils.data import DataLoader, TensorDataset
 
 from assay.papers.adasig.engine import AdaSigPrivacyEngine
+from assay.papers.adasig.models import tanh_cnn
 from assay.toolkits.checks import one_of
 from assay.toolkits.timing import interleave
 
@@ -74,19 +75,8 @@ def step_cost(
 
 def _model(size: str) -> tuple[nn.Module, tuple[int, ...]]:
     """A model for ten classes, and the shape of its input."""
-    if size == "cnn_26k":  # of Papernot et al. 2021, for MNIST
-        return nn.Sequential(
-            nn.Conv2d(1, 16, 8, 2, 3),
-            nn.Tanh(),
-            nn.MaxPool2d(2, 1),
-            nn.Conv2d(16, 32, 4, 2),
-            nn.Tanh(),
-            nn.MaxPool2d(2, 1),
-            nn.Flatten(),
-            nn.Linear(512, 32),
-            nn.Tanh(),
-            nn.Linear(32, 10),
-        ), (1, 28, 28)
+    if size == "cnn_26k":
+        return tanh_cnn(), (1, 28, 28)
     widths = [784, 24, 10] if size == "mlp_20k" else [784, 512, 200, 10]
     layers: list[nn.Module] = []
     for h, d in pairwise(widths):
