@@ -418,3 +418,14 @@ def test_scaling_our_arm_scales_the_ratio(values, factor):
     after = verdict(test, arms([v * factor for v in values], base))
     assert after.effect == pytest.approx(before.effect * factor)
     assert after.low == pytest.approx(before.low * factor)
+
+
+def test_a_claim_reads_the_trials_that_its_samples_match():
+    paired = claim(Compare(OURS, BASE, ">", 0.0))
+    assert paired.reads({"arm": "ours", "size": 3}, Scale.LAPTOP)
+    assert paired.reads({"arm": "base"}, Scale.LAPTOP)
+    assert not paired.reads({"arm": "other"}, Scale.LAPTOP)
+    assert not paired.reads({"arm": "ours"}, Scale.PAPER)  # it is not measured there
+    trend = claim(Trend("size", Sample("score", {"part": "sweep"}), low=0.0))
+    assert trend.reads({"part": "sweep"}, Scale.LAPTOP)
+    assert not trend.reads({}, Scale.LAPTOP)

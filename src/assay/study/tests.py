@@ -40,6 +40,10 @@ class Sample:
     def __post_init__(self) -> None:
         object.__setattr__(self, "where", MappingProxyType(dict(self.where)))
 
+    def matches(self, params: Mapping[str, Param]) -> bool:
+        """Whether trials of these parameters are among those that it reads."""
+        return all(params.get(name) == value for name, value in self.where.items())
+
 
 def _check(name: str, value: object, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
@@ -98,6 +102,11 @@ class Compare:
             raise ValueError("interval: 'exact' compares pairs, and pair is empty")
         _at_least("min_trials", self.min_trials, _LEAST_TRIALS.get(self.interval, 2))
 
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All that it reads."""
+        return self.ours, self.baseline
+
 
 @dataclass(frozen=True)
 class Threshold:
@@ -126,6 +135,11 @@ class Threshold:
         _check("interval", self.interval, ("t", "bootstrap", "proportion", "exact"))
         _finite("value", self.value)
         _at_least("min_trials", self.min_trials, _LEAST_TRIALS.get(self.interval, 2))
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All that it reads."""
+        return (self.sample,)
 
 
 @dataclass(frozen=True)
@@ -172,6 +186,11 @@ class Trend:
         _at_least("min_points", self.min_points, 3)
         _at_least("min_groups", self.min_groups, 1)
 
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All that it reads."""
+        return (self.y,)
+
 
 @dataclass(frozen=True)
 class Holds:
@@ -199,6 +218,11 @@ class Holds:
         if math.isinf(self.at_least) and math.isinf(self.at_most):
             raise ValueError("at_least, at_most: both infinite, so every value would pass")
         _at_least("min_trials", self.min_trials, 1)
+
+    @property
+    def samples(self) -> tuple[Sample, ...]:
+        """All that it reads."""
+        return (self.sample,)
 
 
 Test: TypeAlias = Compare | Threshold | Trend | Holds

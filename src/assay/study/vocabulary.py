@@ -200,6 +200,12 @@ class Claim:
             raise KeyError(scale)
         return self.test[scale] if isinstance(self.test, Mapping) else self.test
 
+    def reads(self, params: Mapping[str, Param], scale: Scale) -> bool:
+        """Whether its test at a scale reads trials of these parameters."""
+        if scale not in self.protocol:
+            return False
+        return any(sample.matches(params) for sample in self.test_at(scale).samples)
+
 
 @dataclass(frozen=True)
 class DataSource:

@@ -218,14 +218,13 @@ def _lm_trials(
     scale: Scale, arms: Sequence[Mapping[str, Param]], seeds: Sequence[int]
 ) -> Iterator[Trial]:
     on_gpu = scale is Scale.GPU
-    declared = {claim.id for claim in CLAIMS if scale in claim.protocol}
     for arm in arms:
         lr = _GPU_RATE if on_gpu else best_rate(arm)
         for seed in seeds:
             yield Trial(
                 {**arm, "lr": lr, "steps": STEPS[scale]},
                 seed,
-                claims=tuple(id for id in _claims_of(arm) if id in declared),
+                claims=tuple(claim.id for claim in CLAIMS if claim.reads(arm, scale)),
                 cost=_lm_cost(scale, arm),
                 gpus=int(on_gpu),
                 needs=(Need.gpu(),) * on_gpu,
@@ -244,20 +243,6 @@ def _spike_trials(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
                 gpus=int(on_gpu),
                 needs=(Need.gpu(),) * on_gpu,
             )
-
-
-def _claims_of(arm: Mapping[str, Param]) -> Iterator[str]:
-    """The ids of the claims whose tests read the trials of an arm."""
-    for claim in CLAIMS:
-        tests = claim.test.values() if isinstance(claim.test, Mapping) else (claim.test,)
-        samples = [
-            sample
-            for test in tests
-            for name in ("ours", "baseline", "y", "sample")
-            if (sample := getattr(test, name, None)) is not None
-        ]
-        if any(all(arm.get(k) == v for k, v in s.where.items()) for s in samples):
-            yield claim.id
 
 
 def _lm_cost(scale: Scale, arm: Mapping[str, Param]) -> float:

@@ -24,13 +24,11 @@ from assay.papers.rac.claims import (
 )
 from assay.papers.rac.tuning import CHOSEN, SIZES, TUNING_SEED, chosen, searched
 from assay.study import (
-    Claim,
     Context,
     Figure,
     Need,
     Param,
     Results,
-    Sample,
     Scale,
     Study,
     Table,
@@ -146,21 +144,7 @@ def _paper(seeds: Sequence[int] | None) -> Iterator[Trial]:
 
 def claims_of(params: Mapping[str, Param], scale: Scale) -> tuple[str, ...]:
     """The claims whose tests read the trials of these parameters at a scale."""
-    return tuple(
-        claim.id
-        for claim in CLAIMS
-        if scale in claim.protocol
-        and any(
-            all(params.get(name) == value for name, value in sample.where.items())
-            for sample in _samples(claim, scale)
-        )
-    )
-
-
-def _samples(claim: Claim, scale: Scale) -> list[Sample]:
-    test = claim.test_at(scale)
-    named = (getattr(test, name, None) for name in ("ours", "baseline", "y", "sample"))
-    return [sample for sample in named if sample is not None]
+    return tuple(claim.id for claim in CLAIMS if claim.reads(params, scale))
 
 
 def _batch(
