@@ -1,0 +1,61 @@
+"""KVFlow: a prefix cache that knows which agent of a workflow runs next.
+
+"KVFlow: Efficient Prefix Caching for Accelerating LLM-Based Multi-Agent Workflows", Pan, Patel,
+Shen, Hu, Guan, Li, Qin, Wang and Ding, NeurIPS 2025.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.papers.kvflow.eviction import (
+        LFU,
+        LRU,
+        MRU,
+        SLRU,
+        Belady,
+        EvictionPolicy,
+        Replay,
+        StepsToExecution,
+        replay,
+    )
+    from assay.papers.kvflow.step_graph import StepGraph
+    from assay.papers.kvflow.workflow_run import WorkflowRun
+
+__all__ = [
+    "LFU",
+    "LRU",
+    "MRU",
+    "SLRU",
+    "Belady",
+    "EvictionPolicy",
+    "Replay",
+    "StepGraph",
+    "StepsToExecution",
+    "WorkflowRun",
+    "replay",
+]
+
+_HOMES = {
+    "eviction": [
+        "LFU",
+        "LRU",
+        "MRU",
+        "SLRU",
+        "Belady",
+        "EvictionPolicy",
+        "Replay",
+        "StepsToExecution",
+        "replay",
+    ],
+    "step_graph": ["StepGraph"],
+    "workflow_run": ["WorkflowRun"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # The study lives in this package and must be readable where the extra is not installed.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
