@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         StepsToExecution,
         replay,
     )
+    from assay.papers.kvflow.radix_tree import Insertion, Match, Node, RadixTree, Status
     from assay.papers.kvflow.step_graph import StepGraph
     from assay.papers.kvflow.workflow_run import WorkflowRun
 
@@ -29,7 +30,12 @@ __all__ = [
     "SLRU",
     "Belady",
     "EvictionPolicy",
+    "Insertion",
+    "Match",
+    "Node",
+    "RadixTree",
     "Replay",
+    "Status",
     "StepGraph",
     "StepsToExecution",
     "WorkflowRun",
@@ -48,6 +54,7 @@ _HOMES = {
         "StepsToExecution",
         "replay",
     ],
+    "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
     "step_graph": ["StepGraph"],
     "workflow_run": ["WorkflowRun"],
 }
