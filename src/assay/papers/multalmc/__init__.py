@@ -1,9 +1,51 @@
-"""Sampling from an unnormalised density by averaging, without training or inner chains.
+"""Training-free samplers by averaging, for targets of which only grad log pi is known.
+
+    from assay.papers.multalmc import MultALMC
+    result = MultALMC(target, n_steps=4000, step_size=0.005).sample(1000)
 
 "Sampling by averaging: A multiscale approach to score estimation", Cordero-Encinar, Duncan, Reich
 and Akyildiz, NeurIPS 2025.
 """
 
-from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["CriticallyDampedOU", "OverdampedOU"]
+if TYPE_CHECKING:
+    from assay.papers.multalmc.base import Normal, StudentT
+    from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
+    from assay.papers.multalmc.sampler import Sampler, SampleResult, State, StepInfo
+    from assay.papers.multalmc.srock import srock_step, stability_limit, stability_polynomial
+    from assay.papers.multalmc.target import Target, as_target, from_pyro_potential
+
+__all__ = [
+    "CriticallyDampedOU",
+    "Normal",
+    "OverdampedOU",
+    "SampleResult",
+    "Sampler",
+    "State",
+    "StepInfo",
+    "StudentT",
+    "Target",
+    "as_target",
+    "from_pyro_potential",
+    "srock_step",
+    "stability_limit",
+    "stability_polynomial",
+]
+
+_HOMES = {
+    "base": ["Normal", "StudentT"],
+    "cdiff": ["CriticallyDampedOU", "OverdampedOU"],
+    "sampler": ["SampleResult", "Sampler", "State", "StepInfo"],
+    "srock": ["srock_step", "stability_limit", "stability_polynomial"],
+    "target": ["Target", "as_target", "from_pyro_potential"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # The study lives in this package and must be readable where the extra is not installed.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

@@ -1,0 +1,81 @@
+"""Base distributions nu of the diffusion path: what the sampler starts from (sections 3.1, 3.6)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from assay.toolkits.checks import number
+
+
+class Base(Protocol):
+    """A spherical distribution around 0 whose density and score are known."""
+
+    def sample(self, n: int, dim: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        """Exact draws, (n, dim), on the generator's device."""
+        ...
+
+    def score(self, x: Tensor) -> Tensor:
+        """grad log nu at x, (N, d)."""
+        ...
+
+    def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
+        """Adds -weight * rate * score(rate * gap) to `total` in place and returns it."""
+        ...
+
+
+@dataclass(frozen=True)
+class Normal:
+    """The standard normal, the paper's default."""
+
+    def sample(self, n: int, dim: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        return torch.randn(n, dim, generator=generator, dtype=dtype, device=generator.device)
+
+    def score(self, x: Tensor) -> Tensor:
+        return -x
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """log nu up to a constant, (N,)."""
+        return -0.5 * x.square().sum(-1)
+
+    def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
+        return total.add_(gap, alpha=weight * rate * rate)
+
+
+@dataclass(frozen=True)
+class StudentT:
+    """The multivariate t, density (1 + |x|^2 / df)^(-(df + d) / 2), for heavy-tailed targets.
+
+    Args:
+        df: degrees of freedom alpha, > 0; the smaller, the heavier the tails.
+
+    Raises:
+        TypeError, ValueError: `df` is no number > 0.
+    """
+
+    df: float
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "df", number("df", self.df, above=0))
+
+    def sample(self, n: int, dim: int, generator: torch.Generator, dtype: torch.dtype) -> Tensor:
+        normal = torch.randn(n, dim, generator=generator, dtype=dtype, device=generator.device)
+        half = torch.full((n, 1), self.df / 2, dtype=dtype, device=generator.device)
+        # torch's own chi-square takes no generator.
+        chi2 = 2 * torch._standard_gamma(half, generator=generator)
+        return normal * (self.df / chi2).sqrt_()
+
+    def score(self, x: Tensor) -> Tensor:
+        return -(self.df + x.shape[-1]) * x / (self.df + x.square().sum(-1, keepdim=True))
+
+    def log_prob(self, x: Tensor) -> Tensor:
+        """log nu up to a constant, (N,)."""
+        return -0.5 * (self.df + x.shape[-1]) * torch.log1p(x.square().sum(-1) / self.df)
+
+    def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
+        r2 = torch.linalg.vector_norm(gap, dim=-1, keepdim=True).square_()
+        scale = weight * rate * rate * (self.df + gap.shape[-1])
+        return total.addcmul_(gap, scale / (self.df + rate * rate * r2))
