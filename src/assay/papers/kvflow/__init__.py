@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assay.papers.kvflow.blocks import BlockLayout
     from assay.papers.kvflow.eviction import (
         LFU,
         LRU,
@@ -19,8 +20,18 @@ if TYPE_CHECKING:
         StepsToExecution,
         replay,
     )
+    from assay.papers.kvflow.link import Link, TransferFailed
     from assay.papers.kvflow.radix_tree import Insertion, Match, Node, RadixTree, Status
     from assay.papers.kvflow.step_graph import StepGraph
+    from assay.papers.kvflow.tiers import (
+        CorruptBlock,
+        DeviceTier,
+        DiskTier,
+        HostTier,
+        Tier,
+        TierFull,
+    )
+    from assay.papers.kvflow.timeline import Span, Timeline
     from assay.papers.kvflow.workflow_run import WorkflowRun
 
 __all__ = [
@@ -29,20 +40,32 @@ __all__ = [
     "MRU",
     "SLRU",
     "Belady",
+    "BlockLayout",
+    "CorruptBlock",
+    "DeviceTier",
+    "DiskTier",
     "EvictionPolicy",
+    "HostTier",
     "Insertion",
+    "Link",
     "Match",
     "Node",
     "RadixTree",
     "Replay",
+    "Span",
     "Status",
     "StepGraph",
     "StepsToExecution",
+    "Tier",
+    "TierFull",
+    "Timeline",
+    "TransferFailed",
     "WorkflowRun",
     "replay",
 ]
 
 _HOMES = {
+    "blocks": ["BlockLayout"],
     "eviction": [
         "LFU",
         "LRU",
@@ -54,8 +77,11 @@ _HOMES = {
         "StepsToExecution",
         "replay",
     ],
+    "link": ["Link", "TransferFailed"],
     "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
     "step_graph": ["StepGraph"],
+    "tiers": ["CorruptBlock", "DeviceTier", "DiskTier", "HostTier", "TierFull", "Tier"],
+    "timeline": ["Span", "Timeline"],
     "workflow_run": ["WorkflowRun"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
