@@ -32,7 +32,21 @@ if TYPE_CHECKING:
         TierFull,
     )
     from assay.papers.kvflow.timeline import Span, Timeline
+    from assay.papers.kvflow.trace import TraceRequest, merge_traces, read_trace, write_trace
     from assay.papers.kvflow.workflow_run import WorkflowRun
+    from assay.papers.kvflow.workloads import (
+        PeerApplication,
+        Sizes,
+        concurrent_workflows,
+        parallel_graph,
+        peer_applications,
+        peer_graph,
+        peer_questions,
+        peer_workflows,
+        run_graph,
+        sequential_graph,
+        synthetic_workflow,
+    )
 
 __all__ = [
     "LFU",
@@ -50,8 +64,10 @@ __all__ = [
     "Link",
     "Match",
     "Node",
+    "PeerApplication",
     "RadixTree",
     "Replay",
+    "Sizes",
     "Span",
     "Status",
     "StepGraph",
@@ -59,9 +75,22 @@ __all__ = [
     "Tier",
     "TierFull",
     "Timeline",
+    "TraceRequest",
     "TransferFailed",
     "WorkflowRun",
+    "concurrent_workflows",
+    "merge_traces",
+    "parallel_graph",
+    "peer_applications",
+    "peer_graph",
+    "peer_questions",
+    "peer_workflows",
+    "read_trace",
     "replay",
+    "run_graph",
+    "sequential_graph",
+    "synthetic_workflow",
+    "write_trace",
 ]
 
 _HOMES = {
@@ -80,9 +109,23 @@ _HOMES = {
     "link": ["Link", "TransferFailed"],
     "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
     "step_graph": ["StepGraph"],
-    "tiers": ["CorruptBlock", "DeviceTier", "DiskTier", "HostTier", "TierFull", "Tier"],
+    "tiers": ["CorruptBlock", "DeviceTier", "DiskTier", "HostTier", "Tier", "TierFull"],
     "timeline": ["Span", "Timeline"],
+    "trace": ["TraceRequest", "merge_traces", "read_trace", "write_trace"],
     "workflow_run": ["WorkflowRun"],
+    "workloads": [
+        "PeerApplication",
+        "Sizes",
+        "concurrent_workflows",
+        "parallel_graph",
+        "peer_applications",
+        "peer_graph",
+        "peer_questions",
+        "peer_workflows",
+        "run_graph",
+        "sequential_graph",
+        "synthetic_workflow",
+    ],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

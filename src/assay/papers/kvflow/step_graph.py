@@ -106,6 +106,22 @@ class StepGraph:
         self._valid = False
         return self
 
+    def branch_targets(self, agent: str) -> list[tuple[str, ...]]:
+        """The alternatives that an agent chooses from, one tuple per branch.
+
+        Args:
+            agent: One of the graph.
+        """
+        return [targets for src, targets in self._branches if src == agent]
+
+    def loop_targets(self, agent: str) -> list[str]:
+        """The agents to which the workflow may go back after an agent.
+
+        Args:
+            agent: One of the graph.
+        """
+        return [dst for src, dst in self._loops if src == agent]
+
     def validate(self) -> None:
         """Checks the whole graph; `steps` does so by itself.
 
@@ -184,17 +200,20 @@ class StepGraph:
             ValueError: As in `steps`.
         """
         running, tokens = self._state(active, done)
-        values = self._relax(dict.fromkeys(running, 0), tokens)
-        before = self._predecessors()
-        return values | {
-            agent: self._trigger(agent, before[agent], values, tokens) for agent in running
-        }
+        return self._next_use(dict.fromkeys(running, 0), tokens)
 
-    def run(self) -> WorkflowRun:
-        """A workflow about to start: who is ready, running, and how far everybody is."""
+    def run(self, entries: Iterable[str] | None = None) -> WorkflowRun:
+        """A workflow about to start: who is ready, running, and how far everybody is.
+
+        Args:
+            entries: The agents it starts with; None: all of `entries`.
+
+        Raises:
+            ValueError: The graph is wrong, or an agent is unknown.
+        """
         from assay.papers.kvflow.workflow_run import WorkflowRun
 
-        return WorkflowRun(self)
+        return WorkflowRun(self, entries)
 
     @classmethod
     def from_networkx(cls, graph: Any) -> StepGraph:
@@ -326,6 +345,15 @@ class StepGraph:
             if dst == agent:
                 found = min(found, 0 if (src, dst) in tokens else values.get(src, math.inf))
         return found + 1
+
+    def _next_use(self, starts: dict[str, int], tokens: set[Edge]) -> dict[str, float]:
+        values = self._relax(starts, tokens)
+        before = self._predecessors()
+        return values | {
+            agent: self._trigger(agent, before[agent], values, tokens)
+            for agent, value in starts.items()
+            if value == 0
+        }
 
     def _relax(self, starts: dict[str, int], tokens: set[Edge]) -> dict[str, float]:
         """The least solution of the recursion with some agents' values given.

@@ -23,15 +23,21 @@ class WorkflowRun:
 
     Args:
         graph: Checked here.
+        entries: The agents it starts with; None: those that wait for nobody.
+
+    Raises:
+        ValueError: The graph is wrong, or an entry is no agent of it.
 
     Attributes:
         ready: Agents that can start now, in the graph's order.
         active: Agents that run, in the graph's order.
     """
 
-    def __init__(self, graph: StepGraph) -> None:
+    def __init__(self, graph: StepGraph, entries: Iterable[str] | None = None) -> None:
         self._graph = graph
-        self._ready = set(graph.entries)
+        self._ready = set(graph.entries if entries is None else _names("entries", entries))
+        if unknown := self._ready - set(graph.agents):
+            raise ValueError(f"entries: got {sorted(unknown)}, wants some of {graph.agents}")
         self._active: set[str] = set()
         self._tokens: set[Edge] = set()
 
@@ -49,8 +55,20 @@ class WorkflowRun:
         Args:
             agent: One of the graph.
         """
-        chosen = [dst for src, dsts in self._graph._branches if src == agent for dst in dsts]
-        return (*chosen, *(dst for src, dst in self._graph._loops if src == agent))
+        chosen = [dst for dsts in self._graph.branch_targets(agent) for dst in dsts]
+        return (*chosen, *self._graph.loop_targets(agent))
+
+    def inputs(self, agent: str) -> tuple[str, ...]:
+        """The finished agents whose results an agent takes when it starts.
+
+        Args:
+            agent: One of `ready`.
+
+        Returns:
+            All whose results wait for it; one for an OR join, and none for an entry.
+        """
+        found = tuple(src for src in self._graph.agents if (src, agent) in self._tokens)
+        return found[:1] if self._graph._joins[agent] == "any" else found
 
     def start(self, agent: str) -> None:
         """Starts an agent.
@@ -85,12 +103,12 @@ class WorkflowRun:
             raise ValueError(f"then: got {sorted(wrong)}, wants some of {list(options)}")
         graph = self._graph
         self._active.remove(agent)
-        back = {dst for src, dst in graph._loops if src == agent and dst in chosen}
+        back = chosen.intersection(graph.loop_targets(agent))
         self._tokens |= {(agent, dst) for dst in back}
         self._ready |= back
         if back:
             return
-        choices = {dst for src, dsts in graph._branches if src == agent for dst in dsts}
+        choices = {dst for dsts in graph.branch_targets(agent) for dst in dsts}
         for later, sources in graph._predecessors().items():
             if agent not in sources or (later in choices and later not in chosen):
                 continue
@@ -101,5 +119,11 @@ class WorkflowRun:
 
     def steps(self) -> dict[str, float]:
         """`StepGraph.steps` at this moment; agents that are ready count as one step away."""
-        starts = dict.fromkeys(self._ready, 1) | dict.fromkeys(self._active, 0)
-        return self._graph._relax(starts, self._tokens)
+        return self._graph._relax(self._starts(), self._tokens)
+
+    def next_use(self) -> dict[str, float]:
+        """`StepGraph.next_use` at this moment."""
+        return self._graph._next_use(self._starts(), self._tokens)
+
+    def _starts(self) -> dict[str, int]:
+        return dict.fromkeys(self._ready, 1) | dict.fromkeys(self._active, 0)
