@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from assay.papers.multalmc.base import Normal, StudentT
     from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
+    from assay.papers.multalmc.multcdiff import MultCDiff
     from assay.papers.multalmc.sampler import Sampler, SampleResult, State, StepInfo
     from assay.papers.multalmc.srock import srock_step, stability_limit, stability_polynomial
     from assay.papers.multalmc.target import Target, as_target, from_pyro_potential
 
 __all__ = [
     "CriticallyDampedOU",
+    "MultCDiff",
     "Normal",
     "OverdampedOU",
     "SampleResult",
@@ -37,6 +39,7 @@ __all__ = [
 _HOMES = {
     "base": ["Normal", "StudentT"],
     "cdiff": ["CriticallyDampedOU", "OverdampedOU"],
+    "multcdiff": ["MultCDiff"],
     "sampler": ["SampleResult", "Sampler", "State", "StepInfo"],
     "srock": ["srock_step", "stability_limit", "stability_polynomial"],
     "target": ["Target", "as_target", "from_pyro_potential"],

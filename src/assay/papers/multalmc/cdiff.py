@@ -128,6 +128,16 @@ class CriticallyDampedOU:
         x = 4 * _times(t) / self.friction
         return torch.special.gammainc(torch.full_like(x, 3.0), x)
 
+    def time_of_noise(self, noise: float) -> float:
+        """The time at which p has a given value.
+
+        Args:
+            noise: p, > 0, < 1.
+        """
+        from scipy.special import gammaincinv
+
+        return float(gammaincinv(3, noise)) * self.friction / 4
+
     def covariance(self, t: float | Tensor) -> Tensor:
         """`S - m m^T`, the covariance of z at time t given the start y.
 
@@ -168,6 +178,7 @@ class CriticallyDampedOU:
 class OverdampedOU:
     """The Ornstein-Uhlenbeck process of a position alone, with the same methods."""
 
+    friction = 1.0
     scales = (1.0,)
 
     def matrix(self, t: float | Tensor) -> Tensor:
@@ -188,3 +199,7 @@ class OverdampedOU:
     def noise(self, t: float | Tensor) -> Tensor:
         """`p = 1 - e^{-2t}` as float64 of t's shape."""
         return -(-2 * _times(t)).expm1()
+
+    def time_of_noise(self, noise: float) -> float:
+        """The time at which p has a given value, > 0 and < 1."""
+        return -math.log1p(-noise) / 2
