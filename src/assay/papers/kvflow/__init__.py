@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.papers.kvflow.blocks import BlockLayout
+    from assay.papers.kvflow.engine import Completion, Engine
     from assay.papers.kvflow.eviction import (
         LFU,
         LRU,
@@ -21,7 +22,10 @@ if TYPE_CHECKING:
         replay,
     )
     from assay.papers.kvflow.link import Link, TransferFailed
+    from assay.papers.kvflow.models import fingerprint, load_model
     from assay.papers.kvflow.radix_tree import Insertion, Match, Node, RadixTree, Status
+    from assay.papers.kvflow.sampling import Sampling
+    from assay.papers.kvflow.scheduler import FCFS, Scheduler, StatusAware
     from assay.papers.kvflow.step_graph import StepGraph
     from assay.papers.kvflow.tiers import (
         CorruptBlock,
@@ -49,15 +53,18 @@ if TYPE_CHECKING:
     )
 
 __all__ = [
+    "FCFS",
     "LFU",
     "LRU",
     "MRU",
     "SLRU",
     "Belady",
     "BlockLayout",
+    "Completion",
     "CorruptBlock",
     "DeviceTier",
     "DiskTier",
+    "Engine",
     "EvictionPolicy",
     "HostTier",
     "Insertion",
@@ -67,9 +74,12 @@ __all__ = [
     "PeerApplication",
     "RadixTree",
     "Replay",
+    "Sampling",
+    "Scheduler",
     "Sizes",
     "Span",
     "Status",
+    "StatusAware",
     "StepGraph",
     "StepsToExecution",
     "Tier",
@@ -79,6 +89,8 @@ __all__ = [
     "TransferFailed",
     "WorkflowRun",
     "concurrent_workflows",
+    "fingerprint",
+    "load_model",
     "merge_traces",
     "parallel_graph",
     "peer_applications",
@@ -95,6 +107,7 @@ __all__ = [
 
 _HOMES = {
     "blocks": ["BlockLayout"],
+    "engine": ["Completion", "Engine"],
     "eviction": [
         "LFU",
         "LRU",
@@ -107,7 +120,10 @@ _HOMES = {
         "replay",
     ],
     "link": ["Link", "TransferFailed"],
+    "models": ["fingerprint", "load_model"],
     "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
+    "sampling": ["Sampling"],
+    "scheduler": ["FCFS", "Scheduler", "StatusAware"],
     "step_graph": ["StepGraph"],
     "tiers": ["CorruptBlock", "DeviceTier", "DiskTier", "HostTier", "Tier", "TierFull"],
     "timeline": ["Span", "Timeline"],
