@@ -289,11 +289,11 @@ class Engine:
                     answers[agent].append(future.result())
                     ways = run.options(agent)
                     run.finish(agent, choose(agent, ways, answers) if choose and ways else ())
+                if self.cache is not None:  # already now: prompts may take long to make
+                    self.cache.update_steps(client, run.steps())
         finally:
             for future in running:
                 future.cancel()
-        if self.cache is not None:
-            self.cache.update_steps(client, run.steps())
         return answers
 
     def stats(self) -> dict[str, Any]:

@@ -30,7 +30,7 @@ from starlette.types import Receive, Scope, Send
 
 from assay.papers.kvflow.engine import Completion, Engine
 from assay.papers.kvflow.sampling import Sampling
-from assay.papers.kvflow.text import encode, encode_chat
+from assay.papers.kvflow.text import Prompt, encode, encode_chat
 
 Off = Annotated[float, Field(ge=0, le=0)] | None
 """What a parameter may be set to that this server does not implement."""
@@ -174,11 +174,7 @@ def create_app(engine: Engine, name: str) -> FastAPI:
     async def completions(body: CompletionBody, request: Request) -> Any:
         if body.model != name:
             return _unknown_model(body.model, name)
-        prompts = body.prompt
-        many = isinstance(prompts, list) and prompts and not isinstance(prompts[0], int)
-        encoded = [
-            encode(engine.tokenizer, prompt)[0] for prompt in (prompts if many else [prompts])
-        ]
+        encoded = [encode(engine.tokenizer, prompt)[0] for prompt in _prompts(body.prompt)]
         answers = _Answers(engine, body, body.max_tokens, encoded, body.x_agent.fixed_tokens)
         return await _respond(answers, _Shape(name, chat=False), request)
 
@@ -196,6 +192,12 @@ def create_app(engine: Engine, name: str) -> FastAPI:
         return await _respond(answers, _Shape(name, chat=True), request)
 
     return app
+
+
+def _prompts(given: Any) -> list[Prompt]:
+    """One prompt, a text or ids, or several of them, as a list."""
+    several = isinstance(given, list) and given and not isinstance(given[0], int)
+    return given if several else [given]
 
 
 class _Answers:
@@ -219,7 +221,9 @@ class _Answers:
         self.events: asyncio.Queue[tuple[int, str | Future[Completion]]] = asyncio.Queue()
         self.futures: list[Future[Completion]] = []
         hints, loop = body.x_agent, asyncio.get_running_loop()
-        steps = hints.steps and {a: math.inf if s is None else s for a, s in hints.steps.items()}
+        steps: dict[str, float] | None = None
+        if hints.steps is not None:
+            steps = {a: math.inf if s is None else s for a, s in hints.steps.items()}
         temperature = 1.0 if body.temperature is None else body.temperature
         top_p = 1.0 if body.top_p is None else body.top_p
         sampling = Sampling(temperature, body.top_k, top_p, body.seed)
