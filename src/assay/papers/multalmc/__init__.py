@@ -11,15 +11,19 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from assay.papers.multalmc.averaged import AveragedALMC
     from assay.papers.multalmc.base import Normal, StudentT
     from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
+    from assay.papers.multalmc.multalmc import MultALMC
     from assay.papers.multalmc.multcdiff import MultCDiff
     from assay.papers.multalmc.sampler import Sampler, SampleResult, State, StepInfo
     from assay.papers.multalmc.srock import srock_step, stability_limit, stability_polynomial
     from assay.papers.multalmc.target import Target, as_target, from_pyro_potential
 
 __all__ = [
+    "AveragedALMC",
     "CriticallyDampedOU",
+    "MultALMC",
     "MultCDiff",
     "Normal",
     "OverdampedOU",
@@ -37,9 +41,11 @@ __all__ = [
 ]
 
 _HOMES = {
+    "averaged": ["AveragedALMC"],
     "base": ["Normal", "StudentT"],
     "cdiff": ["CriticallyDampedOU", "OverdampedOU"],
     "multcdiff": ["MultCDiff"],
+    "multalmc": ["MultALMC"],
     "sampler": ["SampleResult", "Sampler", "State", "StepInfo"],
     "srock": ["srock_step", "stability_limit", "stability_polynomial"],
     "target": ["Target", "as_target", "from_pyro_potential"],

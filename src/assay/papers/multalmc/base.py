@@ -23,7 +23,7 @@ class Base(Protocol):
         ...
 
     def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
-        """Adds -weight * rate * score(rate * gap) to `total` in place and returns it."""
+        """total - weight * rate * score(rate * gap), (N, d), in as few passes as there can be."""
         ...
 
 
@@ -42,7 +42,7 @@ class Normal:
         return -0.5 * x.square().sum(-1)
 
     def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
-        return total.add_(gap, alpha=weight * rate * rate)
+        return torch.add(total, gap, alpha=weight * rate * rate)
 
 
 @dataclass(frozen=True)
@@ -78,4 +78,4 @@ class StudentT:
     def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
         r2 = torch.linalg.vector_norm(gap, dim=-1, keepdim=True).square_()
         scale = weight * rate * rate * (self.df + gap.shape[-1])
-        return total.addcmul_(gap, scale / (self.df + rate * rate * r2))
+        return torch.addcmul(total, gap, scale / (self.df + rate * rate * r2))

@@ -71,7 +71,7 @@ class SampleResult:
         samples: (N, d), one of each chain; NaN where `finite_mask` is False.
         n_grad: gradients that each chain evaluated.
         n_logp: log-densities that each chain evaluated alone.
-        seconds: wall time.
+        seconds: wall time of the call.
         finite_mask: chains that stayed finite, (N,).
         trace: {"lambda": (L,)} and, with `return_path`, "path", (F, N, d), and "path_steps",
             (F,), the number of steps before each frame. None from a method without a path.
@@ -145,6 +145,17 @@ class Sampler(ABC):
     @abstractmethod
     def _advance(self, generator: torch.Generator, state: State) -> State:
         """The state after one more step; `n_grad` counts what it evaluated."""
+
+    def draw(self, count: int, like: Tensor, generator: torch.Generator) -> Tensor:
+        """Standard normal numbers of a step, `count` times (N, d), in one call.
+
+        Args:
+            count: how many of them.
+            like: of the shape, dtype and device wanted.
+            generator: where from.
+        """
+        shape, dtype, device = (count, *like.shape), like.dtype, like.device
+        return torch.randn(shape, generator=generator, dtype=dtype, device=device)
 
     def init(
         self, n: int, generator: torch.Generator, *, dtype: torch.dtype | None = None
@@ -255,24 +266,27 @@ class Sampler(ABC):
         run = self._running
         if run is None:
             generator = self._generator(device)
-            state = self.init(num_samples, generator, dtype=dtype)
-            run = self._running = _Running(state, generator, [], [])
+            run = _Running(self.init(num_samples, generator, dtype=dtype), generator, [], [])
         elif len(run.state.x) != num_samples:
             raise ValueError(
                 f"num_samples: got {num_samples}, wants {len(run.state.x)}, the chains of the run "
                 "that is resumed"
             )
-        frames = _frames(self.n_steps)
-        while True:
-            if return_path and run.state.step in frames:
-                run.path.append(run.state.x)
-                run.path_steps.append(run.state.step)
-            if run.state.step == self.n_steps:
-                break
-            run.state, info = self.step(run.generator, run.state)
-            if callback is not None:
-                callback(run.state, info)
-        state, self._running = run.state, None
+        self._running = run
+        frames = _frames(self.n_steps) if return_path else set()
+        try:
+            while True:
+                if run.state.step in frames:
+                    run.path.append(run.state.x)
+                    run.path_steps.append(run.state.step)
+                if run.state.step == self.n_steps:
+                    break
+                run.state, info = self.step(run.generator, run.state)
+                if callback is not None:
+                    callback(run.state, info)
+        finally:
+            self._running = None
+        state = run.state
         trace = {"lambda": torch.tensor(self.lambdas, dtype=torch.float64)}
         if return_path:
             trace["path"] = torch.stack(run.path)
@@ -280,7 +294,7 @@ class Sampler(ABC):
         samples = torch.where(state.alive[:, None], state.x, torch.nan)
         if samples.is_cuda:
             torch.cuda.synchronize(samples.device)
-        seconds = run.seconds + time.perf_counter() - start
+        seconds = time.perf_counter() - start
         return SampleResult(samples, state.n_grad, state.n_logp, seconds, state.alive, trace)
 
     def _generator(self, device: torch.device | str | None) -> torch.Generator:
@@ -292,14 +306,14 @@ class Sampler(ABC):
         return self.generator
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the running `sample` needs to go on; for use in a callback or after a break.
+        """All that the running `sample` needs to go on; to be called in its callback.
 
         Returns:
             Tensors and numbers alone, which torch.save writes and torch.load reads with
             weights_only.
 
         Raises:
-            RuntimeError: nothing is running.
+            RuntimeError: nothing is running, or was loaded to go on.
         """
         if self._running is None:
             raise RuntimeError("state_dict: got no run, wants one that has begun and not ended")
@@ -345,7 +359,6 @@ class _Running:
     generator: torch.Generator
     path: list[Tensor]
     path_steps: list[int]
-    seconds: float = 0.0
 
 
 def _frames(n_steps: int) -> set[int]:
