@@ -54,6 +54,7 @@ def test_a_run_goes_on_bitwise_where_it_was_saved(at, dynamics):
 
     with pytest.raises(KeyboardInterrupt):
         broken.sample(5, callback=save, return_path=True)
+    assert broken.state_dict()["step"] == at, "also after the break"
     saved.seek(0)
     fresh = MultALMC(target(), n_steps=150, step_size=0.01, dynamics=dynamics)  # no generator
     fresh.load_state_dict(torch.load(saved, weights_only=True))

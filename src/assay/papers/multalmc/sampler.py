@@ -137,6 +137,7 @@ class Sampler(ABC):
         self.generator = generator
         self.lambdas: list[float] = []
         self._running: _Running | None = None
+        self._resumed: _Running | None = None
 
     @abstractmethod
     def _start(self, n: int, generator: torch.Generator, dtype: torch.dtype) -> State:
@@ -263,7 +264,7 @@ class Sampler(ABC):
         if callback is not None and not callable(callback):
             raise TypeError(f"callback: got {type(callback).__name__}, wants a function")
         start = time.perf_counter()
-        run = self._running
+        run, self._resumed = self._resumed, None
         if run is None:
             generator = self._generator(device)
             run = _Running(self.init(num_samples, generator, dtype=dtype), generator, [], [])
@@ -274,18 +275,16 @@ class Sampler(ABC):
             )
         self._running = run
         frames = _frames(self.n_steps) if return_path else set()
-        try:
-            while True:
-                if run.state.step in frames:
-                    run.path.append(run.state.x)
-                    run.path_steps.append(run.state.step)
-                if run.state.step == self.n_steps:
-                    break
-                run.state, info = self.step(run.generator, run.state)
-                if callback is not None:
-                    callback(run.state, info)
-        finally:
-            self._running = None
+        while True:
+            if run.state.step in frames:
+                run.path.append(run.state.x)
+                run.path_steps.append(run.state.step)
+            if run.state.step == self.n_steps:
+                break
+            run.state, info = self.step(run.generator, run.state)
+            if callback is not None:
+                callback(run.state, info)
+        self._running = None
         state = run.state
         trace = {"lambda": torch.tensor(self.lambdas, dtype=torch.float64)}
         if return_path:
@@ -306,14 +305,14 @@ class Sampler(ABC):
         return self.generator
 
     def state_dict(self) -> dict[str, Any]:
-        """All that the running `sample` needs to go on; to be called in its callback.
+        """All that `sample` needs to go on; for its callback, or after it was broken off.
 
         Returns:
             Tensors and numbers alone, which torch.save writes and torch.load reads with
             weights_only.
 
         Raises:
-            RuntimeError: nothing is running, or was loaded to go on.
+            RuntimeError: no run has begun and not ended.
         """
         if self._running is None:
             raise RuntimeError("state_dict: got no run, wants one that has begun and not ended")
@@ -348,7 +347,7 @@ class Sampler(ABC):
         generator.set_state(state["generator"])
         fields = {name: state[name] for name in State.__dataclass_fields__}
         path, steps = list(state["path"]), list(state["path_steps"])
-        self._running = _Running(State(**fields), generator, path, steps)
+        self._resumed = _Running(State(**fields), generator, path, steps)
 
 
 @dataclass
