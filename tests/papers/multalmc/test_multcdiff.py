@@ -9,7 +9,7 @@ from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
 from assay.papers.multalmc.multcdiff import MultCDiff, time_grid
 from assay.papers.multalmc.sampler import TooManyDead
 from assay.papers.multalmc.srock import srock_step
-from assay.papers.multalmc.targets import GaussianMixture
+from assay.papers.multalmc.targets import GaussianMixture, eight_gaussians
 
 BOTH = pytest.mark.parametrize("dynamics", ["underdamped", "overdamped"])
 GAUSSIAN = GaussianMixture(torch.tensor([[3.0, 3.0]]), 0.25)
@@ -43,7 +43,7 @@ def test_a_gaussian_keeps_its_mean_and_variance(dynamics):
 @BOTH
 def test_two_modes_keep_their_weights_where_langevin_crosses_between_them(dynamics):
     target = GaussianMixture(torch.tensor([[-2.0, 0.0], [2.0, 0.0]]), 0.7, [0.8, 0.2])
-    samples = draw(target, 2000, n_steps=500, eps=0.03, T=6, dynamics=dynamics).samples
+    samples = draw(target, 2000, n_steps=500, T=6, dynamics=dynamics).samples
     # Four standard errors are .036.
     assert (samples[:, 0] < 0).double().mean() == pytest.approx(0.8, abs=0.045)
 
@@ -145,7 +145,7 @@ def test_a_loop_of_steps_is_what_sample_does(dynamics):
         state = new
     result = draw(GAUSSIAN, 8, seed=3, n_steps=70, dynamics=dynamics)
     assert torch.equal(state.x, result.samples)
-    assert result.n_grad == 70 * 5 + 2  # two to look at the target
+    assert result.n_grad == 70 * 5 + 3  # to look at the target, and at the draws
 
 
 @BOTH
@@ -177,6 +177,14 @@ def test_the_path_ends_in_the_draws():
     lambdas = result.trace["lambda"]
     assert (lambdas.diff() > 0).all()
     assert 0.98 < lambdas[-1] < 0.99 + 1e-6
+
+
+@BOTH
+def test_the_default_eps_is_as_stiff_as_unit_curvature_allows(dynamics):
+    sampler = MultCDiff(GAUSSIAN, n_steps=100, dynamics=dynamics)
+    assert sampler.stiffness == pytest.approx(1)
+    half = MultCDiff(GAUSSIAN, n_steps=100, eps=sampler.eps / 2, dynamics=dynamics)
+    assert half.stiffness == pytest.approx(2)
 
 
 @pytest.mark.parametrize("process", [CriticallyDampedOU(), OverdampedOU()])
@@ -230,3 +238,18 @@ def test_a_run_whose_fast_variable_escapes_is_refused():
     narrow = GaussianMixture(torch.zeros(1, 2), 1e-4)
     with pytest.raises(TooManyDead, match="no longer finite"):
         draw(narrow, 20, n_steps=200, eps=0.05)
+
+
+def test_draws_that_are_numbers_but_nowhere_near_the_target_are_refused():
+    with pytest.raises(TooManyDead, match="eps: got"):
+        draw(eight_gaussians(), 100, n_steps=200, eps=0.0025)
+    # The paper's first step, from t = 8 to 3.5, is too long for this target.
+    with pytest.raises(TooManyDead, match="left the target"):
+        draw(GAUSSIAN, 100, n_steps=500, grid="ou", eps=0.1)
+
+
+@pytest.mark.parametrize("width", [1.0, 0.02])
+def test_narrow_modes_far_apart_are_not_taken_for_escape(width):
+    means = torch.tensor([[40.0, 0.0], [0.0, 40.0], [40.0, 40.0]])
+    for seed in range(3):
+        draw(GaussianMixture(means, width**2), 60, seed, n_steps=200, eps=8.0, start_scale=40.0)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
-from assay.papers.multalmc.sampler import Sampler, State
+from assay.papers.multalmc.sampler import Sampler, State, TooManyDead
 from assay.papers.multalmc.srock import coefficients, integrate, stability_limit
 from assay.toolkits.checks import number, one_of
 
@@ -36,8 +36,9 @@ class MultCDiff(Sampler):
     whose law is the target's at every t, and not X, which is blurred and shrunk until t = 0.
 
     Y has to cross the target's own barriers while p is near 1, as the Langevin diffusion does in a
-    time T/ε. Where it does not, a chain ends in the mode whose basin its Y began in, and the
-    weights of the modes are those of the start and not the target's.
+    time T/ε. Where it does not, a chain ends in the mode that its Y fell into at the start, and
+    the weights of the modes tell of the start and not of the target. `multcdiff_probe` measures
+    it.
 
     Args:
         target: what `as_target` accepts.
@@ -46,8 +47,9 @@ class MultCDiff(Sampler):
             `e^{-2T/Γ} (1 + 2T/Γ)` of it, or `e^{-T}` for the overdamped process.
         friction: Γ > 0, constant, of the underdamped process. Only a unit of time: what counts
             are `T/Γ` and `ε/Γ`.
-        eps: ε > 0, how much faster Y moves. Y is followed well while `stiffness` times the largest
-            curvature of V is about 1 or less, and the longer the smaller ε is.
+        eps: ε > 0, how much faster Y moves; if None, the ε at which `stiffness` is 1. A smaller one
+            gives Y more time, T/ε. SK-ROCK follows Y well while `stiffness` times the largest
+            curvature of V is a few at most, and fails above `stability_limit(srock_stages)`.
         lambda_delta: stops where p is this small, between 0 and 1.
         srock_stages: s, from 1 to 11; gradients of each step.
         grid: "stiffness", steps proportional to p, equally stiff for Y from first to last; or
@@ -66,7 +68,8 @@ class MultCDiff(Sampler):
 
     Raises:
         TypeError, ValueError: an argument of the wrong kind or out of range; a T that ends before
-            `lambda_delta`; steps too long for ε, even for a flat target.
+            `lambda_delta`; steps too long for ε, even for a flat target. `TooManyDead` at the end
+            of a run whose draws are nowhere near the target, as ε was too small for it.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class MultCDiff(Sampler):
         n_steps: int,
         T: float = 8.0,
         friction: float = 2.0,
-        eps: float = 0.1,
+        eps: float | None = None,
         lambda_delta: float = 0.01,
         srock_stages: int = 5,
         grid: str = "stiffness",
@@ -88,7 +91,6 @@ class MultCDiff(Sampler):
         super().__init__(target, n_steps=n_steps, dim=dim, generator=generator)
         one_of("dynamics", dynamics, DYNAMICS)
         self.process = CriticallyDampedOU(friction) if dynamics == "underdamped" else OverdampedOU()
-        self.eps = number("eps", eps, above=0)
         self.start_scale = number("start_scale", start_scale, above=0)
         self._srock = coefficients(srock_stages)
         self.srock_stages = srock_stages
@@ -105,14 +107,15 @@ class MultCDiff(Sampler):
         noise = self.process.noise(self.times)
         self.lambdas = (1 - noise).tolist()
 
-        pulls = h * (1 - noise) / (self.eps * noise)
-        limit = stability_limit(srock_stages)
-        if pulls.max() > limit:
+        longest = float((h / noise).max())
+        self.eps = longest if eps is None else number("eps", eps, above=0)
+        self.stiffness = longest / self.eps
+        flat = float((h * (1 - noise) / noise).max()) / stability_limit(srock_stages)
+        if self.eps < flat:
             raise ValueError(
-                f"eps: got {eps}, wants >= {eps * float(pulls.max()) / limit:.3g} at {n_steps} "
-                f"steps of {srock_stages} stages, or more of them"
+                f"eps: got {eps}, wants >= {flat:.3g} at {n_steps} steps of {srock_stages} stages, "
+                "or more of them"
             )
-        self.stiffness = float((h / (self.eps * noise)).max())
 
         # The start is the equilibrium, which the first half-step would leave as it is, and the
         # last half-step moves z alone, after Y is drawn. Those in between come in pairs.
@@ -125,7 +128,9 @@ class MultCDiff(Sampler):
         readings = self.process.mean(self.times) / scales
         self._readings = readings.tolist()
         kicks = 2 * self.process.friction * h * readings[:, -1] / noise
-        self._steps = list(zip((h / eps).tolist(), noise.tolist(), kicks.tolist(), strict=True))
+        self._steps = list(
+            zip((h / self.eps).tolist(), noise.tolist(), kicks.tolist(), strict=True)
+        )
 
     def _start(self, n: int, generator: torch.Generator, dtype: torch.dtype) -> State:
         def normal(scale: float) -> Tensor:
@@ -159,7 +164,8 @@ class MultCDiff(Sampler):
         z[-1].add_(y - r, alpha=kick)
         state = replace(state, step=state.step + 1, y=y, n_grad=state.n_grad + self.srock_stages)
         if state.step == self.n_steps:
-            return replace(state, x=y, v=None, y=None)
+            self._check_draws(y)
+            return replace(state, x=y, v=None, y=None, n_grad=state.n_grad + 1)
         return replace(state, x=z[0], v=None if v is None else z[1])
 
     def _fast(self, generator: torch.Generator, step: int, y: Tensor, r: Tensor) -> Tensor:
@@ -172,6 +178,18 @@ class MultCDiff(Sampler):
 
         draws = torch.randn(y.shape, generator=generator, dtype=y.dtype, device=y.device)
         return integrate(y, drift, math.sqrt(2), h, self._srock, draws)
+
+    def _check_draws(self, y: Tensor) -> None:
+        # Whatever the target, E[Y . grad log pi(Y)] = -d. Where SK-ROCK was unstable Y may be a
+        # number again at the end, but so far out that nearly all chains are pulled back harder.
+        y = y[y.isfinite().all(1)]
+        pulls = (y * self.target.score(y)).sum(1)
+        if (pulls < -100 * self.dim).sum() > 0.9 * len(pulls):
+            raise TooManyDead(
+                f"eps: got {self.eps:.3g}, at which the fast variable left the target: SROCK saw a "
+                f"stiffness of {self.stiffness:.3g} times the target's curvature; wants a larger "
+                "eps, or more srock_stages"
+            )
 
     def _constants_like(self, x: Tensor) -> tuple[Tensor, Tensor]:
         # Copied to the device once: a copy in each step would wait for it.
