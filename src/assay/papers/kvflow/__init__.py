@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.papers.kvflow.blocks import BlockLayout
+    from assay.papers.kvflow.cache import PrefixCache
     from assay.papers.kvflow.engine import Completion, Engine
     from assay.papers.kvflow.eviction import (
         LFU,
@@ -21,8 +22,11 @@ if TYPE_CHECKING:
         StepsToExecution,
         replay,
     )
+    from assay.papers.kvflow.eviction_queue import EvictionQueue
+    from assay.papers.kvflow.lease import Lease, LeaseExpired
     from assay.papers.kvflow.link import Link, TransferFailed
     from assay.papers.kvflow.models import fingerprint, load_model
+    from assay.papers.kvflow.prefetch import Prefetcher
     from assay.papers.kvflow.radix_tree import Insertion, Match, Node, RadixTree, Status
     from assay.papers.kvflow.sampling import Sampling
     from assay.papers.kvflow.scheduler import FCFS, Scheduler, StatusAware
@@ -66,12 +70,17 @@ __all__ = [
     "DiskTier",
     "Engine",
     "EvictionPolicy",
+    "EvictionQueue",
     "HostTier",
     "Insertion",
+    "Lease",
+    "LeaseExpired",
     "Link",
     "Match",
     "Node",
     "PeerApplication",
+    "Prefetcher",
+    "PrefixCache",
     "RadixTree",
     "Replay",
     "Sampling",
@@ -107,6 +116,7 @@ __all__ = [
 
 _HOMES = {
     "blocks": ["BlockLayout"],
+    "cache": ["PrefixCache"],
     "engine": ["Completion", "Engine"],
     "eviction": [
         "LFU",
@@ -119,8 +129,11 @@ _HOMES = {
         "StepsToExecution",
         "replay",
     ],
+    "eviction_queue": ["EvictionQueue"],
+    "lease": ["Lease", "LeaseExpired"],
     "link": ["Link", "TransferFailed"],
     "models": ["fingerprint", "load_model"],
+    "prefetch": ["Prefetcher"],
     "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
     "sampling": ["Sampling"],
     "scheduler": ["FCFS", "Scheduler", "StatusAware"],
