@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         replay,
     )
     from assay.papers.kvflow.eviction_queue import EvictionQueue
+    from assay.papers.kvflow.hardware import Hardware, ModelShape
     from assay.papers.kvflow.lease import Lease, LeaseExpired
     from assay.papers.kvflow.link import Link, TransferFailed
     from assay.papers.kvflow.models import fingerprint, load_model
@@ -71,12 +72,14 @@ __all__ = [
     "Engine",
     "EvictionPolicy",
     "EvictionQueue",
+    "Hardware",
     "HostTier",
     "Insertion",
     "Lease",
     "LeaseExpired",
     "Link",
     "Match",
+    "ModelShape",
     "Node",
     "PeerApplication",
     "Prefetcher",
@@ -130,6 +133,7 @@ _HOMES = {
         "replay",
     ],
     "eviction_queue": ["EvictionQueue"],
+    "hardware": ["Hardware", "ModelShape"],
     "lease": ["Lease", "LeaseExpired"],
     "link": ["Link", "TransferFailed"],
     "models": ["fingerprint", "load_model"],

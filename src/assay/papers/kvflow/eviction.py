@@ -122,7 +122,8 @@ class Belady(_Policy):
     """The optimum for a known future: what is used again last goes first (Belady, 1966).
 
     With nodes of one size no policy misses less; with nodes of several sizes it is a strong
-    heuristic and no bound. Whoever replays the trace calls `advance` as requests are served.
+    heuristic and no bound. Whoever replays the trace calls `advance`, or
+    `serve` where requests overtake each other.
 
     Args:
         trace: Every request to come, in order: token ids, or one hashable item (which then
@@ -135,15 +136,28 @@ class Belady(_Policy):
         self._order = sorted(range(len(prompts)), key=prompts.__getitem__)
         self._sorted = [prompts[i] for i in self._order]
         self._uses: dict[tuple[Any, ...], list[int]] = {}
-        self.position = 0
+        self._served = bytearray(len(prompts))
+        self._position = 0
 
-    def advance(self, n_requests: int = 1) -> None:
-        """Moves on in the trace.
+    def serve(self, position: int) -> None:
+        """Says that a request's lookup is over.
 
         Args:
-            n_requests: Number of requests whose lookup is over.
+            position: Of the request in the trace.
+
+        Raises:
+            ValueError: There is no such position.
         """
-        self.position += whole("n_requests", n_requests)
+        if not 0 <= position < len(self._served):
+            raise ValueError(f"position: got {position}, wants one of {len(self._served)} requests")
+        self._served[position] = True
+
+    def advance(self) -> None:
+        """Says that the lookup of the first request that was not served yet is over."""
+        while self._position < len(self._served) and self._served[self._position]:
+            self._position += 1
+        if self._position < len(self._served):
+            self._served[self._position] = True
 
     def next_use(self, prefix: Sequence[Any]) -> float:
         """Position in the trace of the next request that starts with a prefix, or infinity.
@@ -157,9 +171,10 @@ class Belady(_Policy):
             size = len(prefix)
             low = bisect_left(self._sorted, prefix)
             high = bisect_right(self._sorted, prefix, lo=low, key=lambda prompt: prompt[:size])
-            uses = self._uses[prefix] = sorted(self._order[low:high])
-        later = bisect_left(uses, self.position)
-        return uses[later] if later < len(uses) else math.inf
+            uses = self._uses[prefix] = sorted(self._order[low:high], reverse=True)
+        while uses and self._served[uses[-1]]:
+            uses.pop()
+        return uses[-1] if uses else math.inf
 
     def key(self, node: Evictable) -> tuple[float, ...]:
         return (-self.next_use(_path(node)), node.last_access)
