@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import math
 import threading
@@ -10,27 +11,35 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, cast
 
 import torch
+from torch import Tensor
 
 from assay.papers.kvflow.batch import ROOM, Batch, Forward
-from assay.papers.kvflow.models import check_model, context_length, kv_shape
+from assay.papers.kvflow.lease import Lease, LeaseExpired
+from assay.papers.kvflow.link import TransferFailed
+from assay.papers.kvflow.models import check_model, context_length, fingerprint, kv_shape
 from assay.papers.kvflow.sampling import Sampler, Sampling
 from assay.papers.kvflow.scheduler import FCFS, Scheduler, StatusAware
 from assay.papers.kvflow.text import Detokenizer, Prompt, decode, encode
+from assay.papers.kvflow.timeline import Timeline
 from assay.toolkits.checks import one_of, whole
 
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from assay.papers.kvflow.cache import Lease, PrefixCache
+    from assay.papers.kvflow.cache import PrefixCache
     from assay.papers.kvflow.step_graph import StepGraph
+    from assay.papers.kvflow.tiers import DeviceTier
 
 logger = logging.getLogger(__name__)
 
 Answers = dict[str, list["Completion"]]
 """For each agent of a workflow its answers so far, in the order of its runs."""
+
+_GLANCE_S = 0.005
+"""How long the loop waits for a load before it looks whether something else has come."""
 
 _SCHEDULERS: dict[str, Callable[[], Scheduler]] = {"status-aware": StatusAware, "fcfs": FCFS}
 
@@ -133,11 +142,17 @@ class Engine:
         check_model(model)
         if isinstance(scheduler, str):
             scheduler = _SCHEDULERS[one_of("scheduler", scheduler, _SCHEDULERS)]()
+        if cache is not None:
+            cache.require(fingerprint(model))
+            device = cast("DeviceTier", cache.tiers[0]).device
+            if device.type != model.device.type:
+                raise ValueError(f"cache: got a device tier on {device}, wants {model.device}")
         self.model = model
         self.tokenizer = tokenizer
         self.cache = cache
         self.max_batch = whole("max_batch", max_batch)
         self.context = context_length(model)
+        self.timeline = Timeline() if cache is None else cache.timeline
         self._scheduler = scheduler
         self._forward = Forward(model)
         self._n_layers = kv_shape(model)[0]
@@ -340,7 +355,23 @@ class Engine:
             return not self._closing
 
     def _ready(self, request: _Request, load: bool) -> bool:
-        return True
+        """See `Waiting.ready`."""
+        if self.cache is None:
+            return True
+        try:
+            if request.lease is None:
+                match = self.cache.peek(request.ids)
+                if match.n_device == match.n_tokens:
+                    return True
+                if not load:
+                    return False
+                request.lease = self.cache.lookup(request.ids, request.client, request.agent)
+                request.lease.load()
+                request.held_up = self.timeline.now()
+            return not request.lease.loading
+        except LeaseExpired:
+            request.lease = None
+            return False
 
     def _step(self) -> None:
         """Takes up requests, and decodes one token for all that run."""
@@ -358,20 +389,91 @@ class Engine:
                 self._end(request, error)
         if self._running:
             self._decode()
+        elif waiting and not picked:
+            self._idle([request for request in waiting if request.lease is not None])
+
+    def _idle(self, loading: Sequence[_Request]) -> None:
+        """Waits for the first load to end, and not so long that others would notice."""
+        start = self.timeline.now()
+        if not loading:  # a scheduler of the user's has its reasons
+            time.sleep(_GLANCE_S)
+            return
+        lease = loading[0].lease
+        assert lease is not None
+        with contextlib.suppress(TimeoutError, LeaseExpired):
+            lease.wait(_GLANCE_S)
+        self.timeline.add("stall", loading[0].agent, start, self.timeline.now())
 
     def _prefill(self, request: _Request) -> None:
         """Computes what the cache lacks of a prompt, and the first token."""
         with self._wake:
             self._waiting.remove(request)
             self._running.append(request)
-        batch = Batch.prefix(self._n_layers, 0, lambda i: (), min(request.max_new_tokens, ROOM))
-        logits = batch.extend(self._forward, [request.ids])
-        request.batch, request.row = batch, 0
+        start = self.timeline.now()
+        if request.held_up is not None:
+            request.stall = start - request.held_up
+        if self.cache is not None and request.lease is None:
+            request.lease = self.cache.lookup(request.ids, request.client, request.agent)
+        n_cached, logits = self._compute(request, request.lease)
         token = request.sampler(logits[0])
+        n_new = len(request.ids) - n_cached
+        self.timeline.add("compute", f"prefill {request.agent}", start, self.timeline.now(), n_new)
+        self._commit(request, n_cached)
         self._take(request, token)
+
+    def _compute(self, request: _Request, lease: Lease | None) -> tuple[int, Tensor]:
+        """Runs the model over a prompt; gives what came from the cache, and the logits.
+
+        What does not arrive from a slower tier is computed, with what follows it.
+        """
+        n_cached = 0
+        try:
+            if lease is not None:
+                n_cached = lease.load()
+            read, room = self._reader(request, lease), min(request.max_new_tokens, ROOM)
+            batch = Batch.prefix(self._n_layers, n_cached, read, room)
+            logits = batch.extend(self._forward, [request.ids[n_cached:]])
+        except (TransferFailed, LeaseExpired) as error:
+            logger.info("a prompt is computed again: %s", error)
+            shorter = lease is not None and lease.n_tokens < n_cached
+            return self._compute(request, lease if shorter else None)
+        request.batch, request.row = batch, 0
+        if request.lease is not None:
+            request.cached = _first(n_cached, request.lease.cached_tokens)
+        return n_cached, logits
+
+    def _reader(self, request: _Request, lease: Lease | None) -> Callable[[int], Sequence[Tensor]]:
+        """Gives the layers of a cached prefix; time spent waiting is the request's stall."""
+        if lease is None or not lease.n_tokens:
+            return lambda layer: ()
+        if lease.ready:
+            return lease.layer
+
+        def wait(layer: int) -> Sequence[Tensor]:
+            start = self.timeline.now()
+            try:
+                return lease.layer(layer)
+            finally:
+                end = self.timeline.now()
+                request.stall += end - start
+                self.timeline.add("stall", request.agent, start, end)
+
+        return wait
+
+    def _commit(self, request: _Request, start: int) -> None:
+        """Gives the cache what was computed of a request from a token on."""
+        if self.cache is None or request.lease is None:
+            return
+        length = request.batch.lengths[request.row]
+        if length > start:
+            ids = (*request.ids, *request.output)[:length]
+            kv = request.batch.block(request.row, start)
+            self.cache.commit(request.lease, ids, kv, request.fixed_len)
+        request.lease.release()
 
     def _decode(self) -> None:
         """One token for every running request."""
+        start = self.timeline.now()
         running = list(self._running)
         batch = running[0].batch
         if len(batch.lengths) != len(running) or any(r.batch is not batch for r in running):
@@ -384,6 +486,7 @@ class Engine:
             token if request.sampler.greedy else request.sampler(logits[row])
             for row, (request, token) in enumerate(zip(running, likely, strict=True))
         ]
+        self.timeline.add("compute", "decode", start, self.timeline.now(), len(running))
         for request, token in zip(running, tokens, strict=True):
             try:
                 self._take(request, token)
@@ -408,6 +511,8 @@ class Engine:
 
     def _complete(self, request: _Request, reason: Literal["stop", "length"]) -> None:
         output = tuple(request.output)
+        latency = time.perf_counter() - request.submitted
+        self._commit(request, len(request.ids))
         writer = request.detokenizer
         text = writer.text if writer else decode(self.tokenizer, output)
         completion = Completion(
@@ -416,7 +521,7 @@ class Engine:
             prompt_tokens=len(request.ids),
             cached_tokens=request.cached,
             ttft=request.first_token - request.submitted,
-            latency=time.perf_counter() - request.submitted,
+            latency=latency,
             stall=request.stall,
             finish_reason=reason,
         )
@@ -424,6 +529,8 @@ class Engine:
 
     def _end(self, request: _Request, outcome: Completion | Exception | None = None) -> None:
         """Lets go of all that a request held, and tells its outcome; None: it was cancelled."""
+        if request.lease is not None:
+            request.lease.release()
         with self._wake:
             for held in (self._waiting, self._running):
                 if request in held:
@@ -438,3 +545,12 @@ class Engine:
             request.future.set_exception(outcome)
         elif outcome is not None:
             request.future.set_result(outcome)
+
+
+def _first(n_tokens: int, by_tier: Mapping[str, int]) -> dict[str, int]:
+    """Of tokens on consecutive tiers, fastest first, the first n."""
+    shares = {}
+    for tier, n in by_tier.items():
+        shares[tier] = min(n, n_tokens)
+        n_tokens -= shares[tier]
+    return shares

@@ -47,6 +47,9 @@ _ARGUMENTS = {
 """What the arguments of the engine are called here."""
 
 
+Steps = Annotated[int, Field(ge=0)] | None
+
+
 class AgentHints(BaseModel):
     """Whose call a request is, and who comes next."""
 
@@ -56,7 +59,16 @@ class AgentHints(BaseModel):
     agent: str = "default"
     fixed_tokens: Annotated[int, Field(ge=0)] | None = None
     fixed_messages: Annotated[int, Field(ge=0)] | None = None
-    steps: dict[str, int | None] | None = None
+    steps: dict[str, Steps] | None = None
+
+
+class StepsBody(BaseModel):
+    """What /v1/steps is sent."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    client: str = "default"
+    steps: dict[str, Steps]
 
 
 class StreamOptions(BaseModel):
@@ -136,7 +148,8 @@ def create_app(engine: Engine, name: str) -> FastAPI:
         name: of the model, as clients must call it.
 
     Returns:
-        An ASGI application with /v1/completions, /v1/chat/completions, /v1/models and /stats.
+        An ASGI application with /v1/completions, /v1/chat/completions, /v1/models, /v1/steps
+        (which takes a client and its steps, where those change without a request) and /stats.
     """
     app = FastAPI(title="assay kvflow", docs_url=None, redoc_url=None)
     started = int(time.time())
@@ -170,6 +183,12 @@ def create_app(engine: Engine, name: str) -> FastAPI:
     async def stats() -> Any:
         return _plain(engine.stats())
 
+    @app.post("/v1/steps")
+    async def steps(told: StepsBody) -> dict[str, Any]:
+        if engine.cache is not None:
+            engine.cache.update_steps(told.client, _steps(told.steps))
+        return {"object": "steps", "client": told.client}
+
     @app.post("/v1/completions", response_model=None)
     async def completions(body: CompletionBody, request: Request) -> Any:
         if body.model != name:
@@ -192,6 +211,10 @@ def create_app(engine: Engine, name: str) -> FastAPI:
         return await _respond(answers, _Shape(name, chat=True), request)
 
     return app
+
+
+def _steps(told: dict[str, int | None]) -> dict[str, float]:
+    return {agent: math.inf if s is None else s for agent, s in told.items()}
 
 
 def _prompts(given: Any) -> list[Prompt]:
@@ -221,9 +244,7 @@ class _Answers:
         self.events: asyncio.Queue[tuple[int, str | Future[Completion]]] = asyncio.Queue()
         self.futures: list[Future[Completion]] = []
         hints, loop = body.x_agent, asyncio.get_running_loop()
-        steps: dict[str, float] | None = None
-        if hints.steps is not None:
-            steps = {a: math.inf if s is None else s for a, s in hints.steps.items()}
+        steps = None if hints.steps is None else _steps(hints.steps)
         temperature = 1.0 if body.temperature is None else body.temperature
         top_p = 1.0 if body.top_p is None else body.top_p
         sampling = Sampling(temperature, body.top_k, top_p, body.seed)

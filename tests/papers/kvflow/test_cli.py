@@ -1,0 +1,43 @@
+"""`assay kvflow`: what it serves, writes and prints."""
+
+from __future__ import annotations
+
+import pytest
+from typer.testing import CliRunner
+
+from assay.papers.kvflow.cli import app
+from assay.papers.kvflow.trace import read_trace
+
+
+def run(*arguments) -> str:
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+SMALL = ("--model", "tiny", "--fixed", 40, "--dynamic", 4, "--output", 3)
+
+
+def test_a_trace_holds_what_was_asked_for(tmp_path):
+    path = tmp_path / "a.jsonl"
+    printed = run("trace", path, *SMALL, "--agents", 3, "--rounds", 2, "--workflows", 2)
+    requests = read_trace(path)
+    assert len(requests) == 3 * 2 * 2
+    assert f"{len(requests)} calls, {len(requests) * 44} tokens" in printed
+    assert {request.client for request in requests} == {"w0", "w1"}
+    assert {(r.fixed_len, len(r.prompt_ids), r.output_len) for r in requests} == {(40, 44, 3)}
+    assert max(max(request.prompt_ids) for request in requests) < 260
+
+
+def test_workflows_differ(tmp_path):
+    run("trace", tmp_path / "a", *SMALL, "--workflow", "parallel", "--agents", 2, "--rounds", 1)
+    assert {r.agent for r in read_trace(tmp_path / "a")} == {"plan", "work0", "work1", "write"}
+    run("trace", tmp_path / "b", *SMALL, "--agents", 3, "--branches", 2, "--seed", 1)
+    assert {r.agent.split(".")[0] for r in read_trace(tmp_path / "b")} == {"a0", "a1", "a2"}
+
+
+def test_bad_values_are_refused(tmp_path):
+    with pytest.raises(ValueError, match="n_agents: got 1"):
+        run("trace", tmp_path / "a", *SMALL, "--agents", 1)
