@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from assay.papers.multalmc.multalmc import MultALMC
@@ -46,9 +47,20 @@ class AveragedALMC(MultALMC):
         return 0
 
     def _kick(
-        self, v: Tensor, x: Tensor, y: Tensor, z: Tensor, lam: float, late: bool, time: float
+        self,
+        v: Tensor,
+        x: Tensor,
+        y: Tensor,
+        z: Tensor,
+        lam: float,
+        late: bool,
+        time: float,
+        gap: Tensor,
+        out: Tensor | None = None,
     ) -> Tensor:
-        return v + time * self._path_score(lam, x)
+        return torch.add(v, self._path_score(lam, x), alpha=time, out=out)
 
-    def _fast_step(self, x: Tensor, z: Tensor, noise: Tensor, lam: float) -> Tensor:
+    def _fast_step(
+        self, x: Tensor, z: Tensor, noise: Tensor, lam: float, gap: Tensor, work: Sequence[Tensor]
+    ) -> Tensor:
         return z

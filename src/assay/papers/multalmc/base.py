@@ -22,8 +22,13 @@ class Base(Protocol):
         """grad log nu at x, (N, d)."""
         ...
 
-    def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
-        """total - weight * rate * score(rate * gap), (N, d), in as few passes as there can be."""
+    def pull(
+        self, total: Tensor, gap: Tensor, rate: float, weight: float, out: Tensor | None = None
+    ) -> Tensor:
+        """total - weight * rate * score(rate * gap), (N, d), in as few passes as there can be.
+
+        Written into `out` if given, which may be `total` or `gap`.
+        """
         ...
 
 
@@ -41,8 +46,10 @@ class Normal:
         """log nu up to a constant, (N,)."""
         return -0.5 * x.square().sum(-1)
 
-    def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
-        return torch.add(total, gap, alpha=weight * rate * rate)
+    def pull(
+        self, total: Tensor, gap: Tensor, rate: float, weight: float, out: Tensor | None = None
+    ) -> Tensor:
+        return torch.add(total, gap, alpha=weight * rate * rate, out=out)
 
 
 @dataclass(frozen=True)
@@ -75,7 +82,9 @@ class StudentT:
         """log nu up to a constant, (N,)."""
         return -0.5 * (self.df + x.shape[-1]) * torch.log1p(x.square().sum(-1) / self.df)
 
-    def pull(self, total: Tensor, gap: Tensor, rate: float, weight: float) -> Tensor:
+    def pull(
+        self, total: Tensor, gap: Tensor, rate: float, weight: float, out: Tensor | None = None
+    ) -> Tensor:
         r2 = torch.linalg.vector_norm(gap, dim=-1, keepdim=True).square_()
         scale = weight * rate * rate * (self.df + gap.shape[-1])
-        return torch.addcmul(total, gap, scale / (self.df + rate * rate * r2))
+        return torch.addcmul(total, gap, scale / (self.df + rate * rate * r2), out=out)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -104,6 +104,7 @@ class MultALMC(Sampler):
             halves[0],
             *(_compose(a, b) for a, b in pairwise(halves)),
         ]
+        self._work: Tensor | None = None
         self._move: Callable[..., tuple[Tensor, Tensor | None, Tensor]] = (
             self._underdamped if dynamics == "underdamped" else self._overdamped
         )
@@ -152,13 +153,25 @@ class MultALMC(Sampler):
         lam = self.lambdas[state.step]
         keep, spread = self._friction[state.step]
         on_path, late = lam < 1 - self.lambda_delta, lam >= self.lambda_switch
-        noise = self.draw(2 if on_path else 1, state.x, generator)
-        if on_path:
-            assert state.y is not None
-            x, v, y = self._move(state.x, state.v, state.y, noise, keep, spread, lam, late)
-            n_grad = state.n_grad + self._gradients(late)
-            return replace(state, step=state.step + 1, x=x, v=v, y=y, n_grad=n_grad)
-        return self._polish(state, noise[0], keep, spread)
+        count, work = 2 if on_path else 1, self._workspace(state.x)
+        noise = work[:count].normal_(generator=generator)
+        if not on_path:
+            return self._polish(state, noise[0], keep, spread)
+        assert state.y is not None
+        x, v, y = self._move(
+            state.x, state.v, state.y, noise, work[2:].unbind(), keep, spread, lam, late
+        )
+        n_grad = state.n_grad + self._gradients(late)
+        return replace(state, step=state.step + 1, x=x, v=v, y=y, n_grad=n_grad)
+
+    def _workspace(self, like: Tensor) -> Tensor:
+        """Memory of a step, (8, N, d): two draws and six intermediate results."""
+        work = self._work
+        if work is None or work[0].shape != like.shape or work.dtype != like.dtype:
+            work = None
+        if work is None or work.device != like.device:
+            work = self._work = like.new_empty((8, *like.shape))
+        return work
 
     def _gradients(self, late: bool) -> int:
         """Of a step on the path; counted here, as compiled code does not count."""
@@ -171,21 +184,22 @@ class MultALMC(Sampler):
         v: Tensor,
         y: Tensor,
         noise: Tensor,
+        work: Sequence[Tensor],
         keep: float,
         spread: float,
         lam: float,
         late: bool,
     ) -> tuple[Tensor, Tensor, Tensor]:
-        h, root = self.step_size, math.sqrt(lam)
+        h, root, (z, gap, *work) = self.step_size, math.sqrt(lam), work
         # The last part of a step and the first of the next both act on the velocity alone, with
         # nothing between them: they are one part here, with one draw.
         v = (keep * v).add_(noise[0], alpha=spread)
-        z = y / root
-        v = self._kick(v, x, y, z, lam, late, h / 2)
+        z = torch.div(y, root, out=z)
+        v = self._kick(v, x, y, z, lam, late, h / 2, gap, out=v)
         x = torch.add(x, v, alpha=h / self.mass)
-        z = self._fast_step(x, z, noise[1], lam)
+        z = self._fast_step(x, z, noise[1], lam, gap, work)
         y = z * root
-        return x, self._kick(v, x, y, z, lam, late, h / 2), y
+        return x, self._kick(v, x, y, z, lam, late, h / 2, gap, out=v), y
 
     def _overdamped(
         self,
@@ -193,35 +207,49 @@ class MultALMC(Sampler):
         v: None,
         y: Tensor,
         noise: Tensor,
+        work: Sequence[Tensor],
         keep: float,
         spread: float,
         lam: float,
         late: bool,
     ) -> tuple[Tensor, None, Tensor]:
-        h, root = self.step_size, math.sqrt(lam)
-        z = y / root
-        x = self._kick(x, x, y, z, lam, late, h).add_(noise[0], alpha=math.sqrt(2 * h))
-        z = self._fast_step(x, z, noise[1], lam)
+        h, root, (z, gap, *work) = self.step_size, math.sqrt(lam), work
+        z = torch.div(y, root, out=z)
+        x = self._kick(x, x, y, z, lam, late, h, gap).add_(noise[0], alpha=math.sqrt(2 * h))
+        z = self._fast_step(x, z, noise[1], lam, gap, work)
         return x, None, z * root
 
     def _kick(
-        self, v: Tensor, x: Tensor, y: Tensor, z: Tensor, lam: float, late: bool, time: float
+        self,
+        v: Tensor,
+        x: Tensor,
+        y: Tensor,
+        z: Tensor,
+        lam: float,
+        late: bool,
+        time: float,
+        gap: Tensor,
+        out: Tensor | None = None,
     ) -> Tensor:
         """v + time * b, with the score's estimate b by form B late and by form A before."""
         if late:
-            return torch.add(v, self.target.score(z), alpha=time / math.sqrt(lam))
-        return self.base.pull(v, y - x, 1 / math.sqrt(1 - lam), time)
+            return torch.add(v, self.target.score(z), alpha=time / math.sqrt(lam), out=out)
+        gap = torch.sub(y, x, out=gap)
+        return self.base.pull(v, gap, 1 / math.sqrt(1 - lam), time, out=out)
 
-    def _fast_step(self, x: Tensor, z: Tensor, noise: Tensor, lam: float) -> Tensor:
+    def _fast_step(
+        self, x: Tensor, z: Tensor, noise: Tensor, lam: float, gap: Tensor, work: Sequence[Tensor]
+    ) -> Tensor:
         """The fast variable's step, of z = y / sqrt(lambda)."""
+        centre, *stages = work
         diffusion: float | Tensor
         if self.fast == "ito":
             assert isinstance(self.base, StudentT)
             drift, diffusion = scaled_ito(self.target.score, self.base, lam, x, z)
         else:
-            drift, diffusion = scaled_langevin(self.target.score, self.base, lam, x)
+            drift, diffusion = scaled_langevin(self.target.score, self.base, lam, x, (centre, gap))
         tau = self.step_size / (self.eps * lam)
-        return srock.integrate(z, drift, diffusion, tau, self.srock, noise)
+        return srock.integrate(z, drift, diffusion, tau, self.srock, noise, stages)
 
     def _polish(self, state: State, noise: Tensor, keep: float, spread: float) -> State:
         """Langevin dynamics on the target itself."""

@@ -147,17 +147,6 @@ class Sampler(ABC):
     def _advance(self, generator: torch.Generator, state: State) -> State:
         """The state after one more step; `n_grad` counts what it evaluated."""
 
-    def draw(self, count: int, like: Tensor, generator: torch.Generator) -> Tensor:
-        """Standard normal numbers of a step, `count` times (N, d), in one call.
-
-        Args:
-            count: how many of them.
-            like: of the shape, dtype and device wanted.
-            generator: where from.
-        """
-        shape, dtype, device = (count, *like.shape), like.dtype, like.device
-        return torch.randn(shape, generator=generator, dtype=dtype, device=device)
-
     def init(
         self, n: int, generator: torch.Generator, *, dtype: torch.dtype | None = None
     ) -> State:
@@ -264,7 +253,7 @@ class Sampler(ABC):
         if callback is not None and not callable(callback):
             raise TypeError(f"callback: got {type(callback).__name__}, wants a function")
         start = time.perf_counter()
-        run, self._resumed = self._resumed, None
+        run = self._resumed
         if run is None:
             generator = self._generator(device)
             run = _Running(self.init(num_samples, generator, dtype=dtype), generator, [], [])
@@ -273,7 +262,7 @@ class Sampler(ABC):
                 f"num_samples: got {num_samples}, wants {len(run.state.x)}, the chains of the run "
                 "that is resumed"
             )
-        self._running = run
+        self._running, self._resumed = run, None
         frames = _frames(self.n_steps) if return_path else set()
         while True:
             if run.state.step in frames:

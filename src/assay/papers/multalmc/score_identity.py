@@ -8,7 +8,7 @@ the mean over Y ~ rho of either form below (section 3.1).
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -62,7 +62,9 @@ def fast_score(score: Score, base: Base, lam: float, x: Tensor, y: Tensor) -> Te
     return form_b(score, lam, y) - form_a(base, lam, x, y)
 
 
-def scaled_langevin(score: Score, base: Base, lam: float, x: Tensor) -> tuple[Score, float]:
+def scaled_langevin(
+    score: Score, base: Base, lam: float, x: Tensor, work: Sequence[Tensor] | None = None
+) -> tuple[Score, float]:
     """Langevin dynamics of rho in the variable z = y / sqrt(lambda).
 
     In it, with time counted in units of lambda, dZ = [grad log pi(Z) + ...] dt + sqrt(2) dB, which
@@ -73,14 +75,17 @@ def scaled_langevin(score: Score, base: Base, lam: float, x: Tensor) -> tuple[Sc
         base: nu.
         lam: lambda, from above 0 to below 1.
         x: position, (N, d).
+        work: two tensors like x that are written, the drift being one of them; new ones if None.
 
     Returns:
         Drift, from z to (N, d), and diffusion.
     """
-    centre, rate = x / math.sqrt(lam), math.sqrt(lam / (1 - lam))
+    at, gap = work or (None, None)
+    centre, rate = torch.div(x, math.sqrt(lam), out=at), math.sqrt(lam / (1 - lam))
 
     def drift(z: Tensor) -> Tensor:
-        return base.pull(score(z), centre - z, rate, 1.0)
+        apart = torch.sub(centre, z, out=gap)
+        return base.pull(score(z), apart, rate, 1.0, out=apart)
 
     return drift, math.sqrt(2)
 

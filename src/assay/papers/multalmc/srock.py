@@ -7,7 +7,7 @@ differential equations", Abdulle, Almuslimani and Vilmart, SIAM J. Sci. Comput. 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import NamedTuple
 
@@ -140,18 +140,32 @@ def integrate(
     h: float,
     c: Coefficients,
     noise: Tensor,
+    work: Sequence[Tensor] | None = None,
 ) -> Tensor:
-    """`srock_step` without its checks, for loops and for torch.compile, which cannot trace them."""
+    """`srock_step` without its checks, for loops and for torch.compile, which cannot trace them.
+
+    Args:
+        y, drift, diffusion, h, noise: as of `srock_step`.
+        c: constants of the scheme.
+        work: three tensors like y that are written, the result being one of them; new ones if
+            None. Memory of this size comes from the system anew each time, at the price of
+            several passes over it.
+    """
+    one, two, three = work or (torch.empty_like(y), torch.empty_like(y), torch.empty_like(y))
     root = math.sqrt(h)
     if isinstance(diffusion, Tensor):
         noise, weight = noise * diffusion, root
     else:
         weight = root * diffusion
-    force = drift(torch.add(y, noise, alpha=c.first_shift * weight))
-    before, now = y, torch.add(y, force, alpha=c.drift[0] * h)
+    force = drift(torch.add(y, noise, alpha=c.first_shift * weight, out=one))
+    now = torch.add(y, force, alpha=c.drift[0] * h, out=two)
     now.add_(noise, alpha=c.first_noise * weight)
+    before, free = y, [one, three]
     for mu, nu in zip(c.drift[1:], c.last[1:], strict=True):
         force = drift(now)
         # kappa_i = 1 - nu_i, so that the two last stages are one interpolation.
-        before, now = now, torch.lerp(before, now, nu).add_(force, alpha=mu * h)
+        new = torch.lerp(before, now, nu, out=free.pop()).add_(force, alpha=mu * h)
+        if before is not y:
+            free.append(before)
+        before, now = now, new
     return now
