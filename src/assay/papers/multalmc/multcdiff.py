@@ -47,14 +47,15 @@ class MultCDiff(Sampler):
             `e^{-2T/Γ} (1 + 2T/Γ)` of it, or `e^{-T}` for the overdamped process.
         friction: Γ > 0, constant, of the underdamped process. Only a unit of time: what counts
             are `T/Γ` and `ε/Γ`.
-        eps: ε > 0, how much faster Y moves; if None, the ε at which `stiffness` is 1. A smaller one
-            gives Y more time, T/ε. SK-ROCK follows Y well while `stiffness` times the largest
-            curvature of V is a few at most, and fails above `stability_limit(srock_stages)`.
+        eps: ε > 0. A smaller one gives Y more time, T/ε. SK-ROCK follows Y well while `stiffness`
+            times the curvature of V is a few at most, wherever Y goes, and fails above
+            `stability_limit(srock_stages)`.
         lambda_delta: stops where p is this small, between 0 and 1.
         srock_stages: s, from 1 to 11; gradients of each step.
         grid: "stiffness", steps proportional to p, equally stiff for Y from first to last; or
             "ou", the paper's, equal steps of `e^{-2t}`, whose first one leaps over most of T.
-        start_scale: Y starts at N(0, start_scale^2 I), > 0. It should reach all modes.
+        start_scale: Y starts at N(0, start_scale^2 I), > 0. It should reach all modes, but not
+            where V is much steeper than around them. By default as wide as MultALMC's start.
         dynamics: "underdamped" or "overdamped".
         dim: d, where the target is a function alone.
         generator: of the random numbers; see `Sampler`.
@@ -79,7 +80,7 @@ class MultCDiff(Sampler):
         n_steps: int,
         T: float = 8.0,
         friction: float = 2.0,
-        eps: float | None = None,
+        eps: float = 0.1,
         lambda_delta: float = 0.01,
         srock_stages: int = 5,
         grid: str = "stiffness",
@@ -108,7 +109,7 @@ class MultCDiff(Sampler):
         self.lambdas = (1 - noise).tolist()
 
         longest = float((h / noise).max())
-        self.eps = longest if eps is None else number("eps", eps, above=0)
+        self.eps = number("eps", eps, above=0)
         self.stiffness = longest / self.eps
         flat = float((h * (1 - noise) / noise).max()) / stability_limit(srock_stages)
         if self.eps < flat:
@@ -149,7 +150,7 @@ class MultCDiff(Sampler):
         z = torch.stack([x] if v is None else [x, v])
         if state.step:
             moves, noises = self._constants_like(x)
-            draws = torch.randn(z.shape, generator=generator, dtype=x.dtype, device=x.device)
+            draws = self.draw(len(z), x, generator)
             flat = (len(z), -1)
             moved = moves[state.step - 1] @ z.view(flat)
             z = moved.addmm_(noises[state.step - 1], draws.view(flat)).view_as(z)
@@ -176,8 +177,8 @@ class MultCDiff(Sampler):
         def drift(at: Tensor) -> Tensor:
             return torch.add(self.target.score(at), at, alpha=(noise - 1) / noise).add_(pull)
 
-        draws = torch.randn(y.shape, generator=generator, dtype=y.dtype, device=y.device)
-        return integrate(y, drift, math.sqrt(2), h, self._srock, draws)
+        noise_of_y = self.draw(1, y, generator)[0]
+        return integrate(y, drift, math.sqrt(2), h, self._srock, noise_of_y)
 
     def _check_draws(self, y: Tensor) -> None:
         # Whatever the target, E[Y . grad log pi(Y)] = -d. Where SK-ROCK was unstable Y may be a
@@ -185,11 +186,21 @@ class MultCDiff(Sampler):
         y = y[y.isfinite().all(1)]
         pulls = (y * self.target.score(y)).sum(1)
         if (pulls < -100 * self.dim).sum() > 0.9 * len(pulls):
-            raise TooManyDead(
-                f"eps: got {self.eps:.3g}, at which the fast variable left the target: SROCK saw a "
-                f"stiffness of {self.stiffness:.3g} times the target's curvature; wants a larger "
-                "eps, or more srock_stages"
-            )
+            raise TooManyDead(self._refusal("draws are nowhere near the target"))
+
+    def _look(self, state: State) -> State:
+        try:
+            return super()._look(state)
+        except TooManyDead as error:
+            found = f"chains were no longer finite after {state.step} steps"
+            raise TooManyDead(self._refusal(found)) from error
+
+    def _refusal(self, found: str) -> str:
+        return (
+            f"eps: got {self.eps:g}, at which SROCK sees a stiffness of {self.stiffness:.3g} times "
+            f"the target's curvature, and {found}; wants a larger eps, more steps or srock_stages, "
+            "or a start_scale nearer the target's own"
+        )
 
     def _constants_like(self, x: Tensor) -> tuple[Tensor, Tensor]:
         # Copied to the device once: a copy in each step would wait for it.

@@ -47,7 +47,7 @@ class Setting:
     n_steps: int = 1500
     T: float = 8.0
     friction: float = 2.0
-    eps: float | None = None
+    eps: float = 0.1
     grid: str = "stiffness"
     start_scale: float = 10.0
     srock_stages: int = 5
