@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 
 import torch
 
@@ -23,3 +24,11 @@ def generated(prompt, n: int, model=MODEL, **options) -> tuple[int, ...]:
         torch.tensor([prompt]), max_new_tokens=n, **({"do_sample": False} | options)
     )
     return tuple(answer[0, len(prompt) :].tolist())
+
+
+def until(happens, seconds=20.0):
+    """Waits for something."""
+    end = time.monotonic() + seconds
+    while not happens():
+        assert time.monotonic() < end
+        time.sleep(0.002)

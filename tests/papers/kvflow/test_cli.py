@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
+import httpx
+import openai
 import pytest
+import uvicorn
+from tests.papers.kvflow.serving import until
 from typer.testing import CliRunner
 
-from assay.papers.kvflow.cli import app
+from assay.papers.kvflow.cli import app, serve
 from assay.papers.kvflow.trace import read_trace
 
 
@@ -36,6 +42,35 @@ def test_workflows_differ(tmp_path):
     assert {r.agent for r in read_trace(tmp_path / "a")} == {"plan", "work0", "work1", "write"}
     run("trace", tmp_path / "b", *SMALL, "--agents", 3, "--branches", 2, "--seed", 1)
     assert {r.agent.split(".")[0] for r in read_trace(tmp_path / "b")} == {"a0", "a1", "a2"}
+
+
+def test_it_serves_until_it_is_told_to_stop(monkeypatch, tmp_path):
+    servers = []
+
+    class Watched(uvicorn.Server):
+        def __init__(self, config):
+            super().__init__(config)
+            servers.append(self)
+
+    monkeypatch.setattr(uvicorn, "Server", Watched)
+    arguments = {"device_gb": 1e-4, "host_gb": 1e-3, "disk_gb": 1e-2, "disk": tmp_path}
+    serving = threading.Thread(target=serve, kwargs={"model": "tiny", "port": 0} | arguments)
+    serving.start()
+    until(lambda: servers and servers[0].started)
+    port = servers[0].servers[0].sockets[0].getsockname()[1]
+    with pytest.raises(OSError, match="in use"):
+        serve(model="tiny", port=port)
+    client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
+    answer = client.completions.create(model="tiny", prompt="Hello", max_tokens=3, temperature=0)
+    assert answer.usage.completion_tokens == 3
+    stats = httpx.get(f"http://127.0.0.1:{port}/stats").json()
+    capacities = {n: tier["capacity_bytes"] for n, tier in stats["cache"]["tiers"].items()}
+    assert capacities == {"device": 10**5, "host": 10**6, "disk": 10**7}
+    client.close()
+    servers[0].should_exit = True
+    serving.join(20)
+    assert not serving.is_alive()
+    assert not list(tmp_path.iterdir()), "the disk tier left files behind"
 
 
 def test_bad_values_are_refused(tmp_path):

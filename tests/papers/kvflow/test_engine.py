@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import threading
-import time
 from concurrent.futures import CancelledError
 
 import pytest
 import torch
-from tests.papers.kvflow.serving import MODEL, TOKENIZER, generated, ids
+from tests.papers.kvflow.serving import MODEL, TOKENIZER, generated, ids, until
 
 from assay.papers.kvflow import Engine, Sampling, StepGraph
 from assay.papers.kvflow.models import check_model
@@ -18,13 +17,6 @@ from assay.papers.kvflow.models import check_model
 def engine():
     with Engine(MODEL, TOKENIZER, max_batch=4) as engine:
         yield engine
-
-
-def until(happens, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end
-        time.sleep(0.001)
 
 
 def test_greedy_answers_are_those_of_generate(engine):

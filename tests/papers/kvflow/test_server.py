@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import math
 import threading
-import time
 
 import httpx
 import openai
 import pytest
 import uvicorn
-from tests.papers.kvflow.serving import MODEL, TOKENIZER, generated
+from tests.papers.kvflow.serving import MODEL, TOKENIZER, generated, until
 
-from assay.papers.kvflow import Engine
+from assay.papers.kvflow import Engine, PrefixCache, fingerprint
 from assay.papers.kvflow.server import create_app
 
 CHAT = [
@@ -23,7 +23,8 @@ CHAT = [
 
 @pytest.fixture(scope="module")
 def engine():
-    with Engine(MODEL, TOKENIZER, max_batch=4) as engine:
+    cache = PrefixCache.kvflow(10**6, 10**7, fingerprint=fingerprint(MODEL))
+    with cache, Engine(MODEL, TOKENIZER, cache, max_batch=4) as engine:
         yield engine
 
 
@@ -46,13 +47,6 @@ def client(address):
         yield client
 
 
-def until(happens, seconds=20.0):
-    end = time.monotonic() + seconds
-    while not happens():
-        assert time.monotonic() < end
-        time.sleep(0.005)
-
-
 def expected(prompt: str, n: int) -> str:
     ids = generated(TOKENIZER(prompt).input_ids, n)
     return TOKENIZER.decode(ids, skip_special_tokens=True)
@@ -72,6 +66,12 @@ def test_a_completion_is_the_models_own(client):
     assert answer.usage.prompt_tokens == len("HelloGood day")
     assert answer.usage.completion_tokens == 24
     assert answer.usage.prompt_tokens_details.cached_tokens == 0
+    again = client.completions.create(
+        model="tiny", prompt=["Hello", "Good day"], max_tokens=12, temperature=0
+    )
+    assert [c.text for c in again.choices] == [c.text for c in answer.choices]
+    assert again.usage.prompt_tokens_details.cached_tokens == len("HellGood da")
+    assert again.choices[1].x_agent["cached_tokens"] == {"device": 7, "host": 0}
 
 
 def test_token_ids_are_taken_as_they_are(client):
@@ -93,7 +93,7 @@ def test_a_stream_holds_the_same_text(client):
     assert all(chunk.usage is None for chunk in chunks[:-1])
 
 
-def test_a_chat_goes_through_the_template(client):
+def test_a_chat_goes_through_the_template(client, engine):
     options = {"model": "tiny", "messages": CHAT, "max_tokens": 20, "temperature": 0}
     hints = {
         "client": "app",
@@ -105,6 +105,11 @@ def test_a_chat_goes_through_the_template(client):
     prompt = TOKENIZER.apply_chat_template(CHAT, tokenize=False, add_generation_prompt=True)
     assert answer.choices[0].message.content == expected(prompt, 20)
     assert answer.choices[0].message.role == "assistant"
+    said = TOKENIZER.apply_chat_template(CHAT[:1], tokenize=False)
+    assert engine.stats()["cache"]["agents"]["app/planner"]["fixed_len"] == len(
+        TOKENIZER(said).input_ids
+    )
+    assert engine.cache.tree.steps("app") == {"planner": 0, "writer": 1, "critic": math.inf}
     stream = client.chat.completions.create(**options, stream=True)
     said = "".join(chunk.choices[0].delta.content for chunk in stream)
     assert said == answer.choices[0].message.content
@@ -177,7 +182,8 @@ def test_a_client_that_leaves_ends_its_request(engine, client, address):
     with pytest.raises(httpx.ReadTimeout):
         httpx.post(f"{address}/v1/completions", json=body, timeout=0.3)
     until(lambda: engine.stats()["cancelled"] == cancelled + 2)
-    assert engine.stats()["running"] == engine.stats()["waiting"] == 0
+    stats = engine.stats()
+    assert stats["running"] == stats["waiting"] == stats["cache"]["leases"] == 0
 
 
 def test_an_error_in_a_stream_reaches_the_client(engine, client, monkeypatch):
@@ -189,6 +195,16 @@ def test_an_error_in_a_stream_reaches_the_client(engine, client, monkeypatch):
         client.completions.create(model="tiny", prompt="Hello")
 
 
+def test_steps_may_be_told_without_a_request(address, engine):
+    told = {"client": "other", "steps": {"a": 2, "b": None}}
+    assert httpx.post(f"{address}/v1/steps", json=told).status_code == 200
+    assert engine.cache.tree.steps("other") == {"a": 2, "b": math.inf}
+    answer = httpx.post(f"{address}/v1/steps", json={"steps": {"a": -1}})
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == "steps.a"
+
+
 def test_stats_are_json(address):
     stats = json.loads(httpx.get(f"{address}/stats").text)
     assert stats["completed"] > 0
+    assert stats["cache"]["tiers"]["device"]["capacity_bytes"] == 10**6
