@@ -150,7 +150,7 @@ class MultCDiff(Sampler):
         z = torch.stack([x] if v is None else [x, v])
         if state.step:
             moves, noises = self._constants_like(x)
-            draws = self.draw(len(z), x, generator)
+            draws = torch.empty_like(z).normal_(generator=generator)
             flat = (len(z), -1)
             moved = moves[state.step - 1] @ z.view(flat)
             z = moved.addmm_(noises[state.step - 1], draws.view(flat)).view_as(z)
@@ -177,8 +177,8 @@ class MultCDiff(Sampler):
         def drift(at: Tensor) -> Tensor:
             return torch.add(self.target.score(at), at, alpha=(noise - 1) / noise).add_(pull)
 
-        noise_of_y = self.draw(1, y, generator)[0]
-        return integrate(y, drift, math.sqrt(2), h, self._srock, noise_of_y)
+        draws = torch.empty_like(y).normal_(generator=generator)
+        return integrate(y, drift, math.sqrt(2), h, self._srock, draws)
 
     def _check_draws(self, y: Tensor) -> None:
         # Whatever the target, E[Y . grad log pi(Y)] = -d. Where SK-ROCK was unstable Y may be a
