@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from assay.papers.kvflow.radix_tree import Insertion, Match, Node, RadixTree, Status
     from assay.papers.kvflow.sampling import Sampling
     from assay.papers.kvflow.scheduler import FCFS, Scheduler, StatusAware
+    from assay.papers.kvflow.simulator import Report, ServedRequest, Simulator
     from assay.papers.kvflow.step_graph import StepGraph
     from assay.papers.kvflow.tiers import (
         CorruptBlock,
@@ -86,8 +87,11 @@ __all__ = [
     "PrefixCache",
     "RadixTree",
     "Replay",
+    "Report",
     "Sampling",
     "Scheduler",
+    "ServedRequest",
+    "Simulator",
     "Sizes",
     "Span",
     "Status",
@@ -141,6 +145,7 @@ _HOMES = {
     "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
     "sampling": ["Sampling"],
     "scheduler": ["FCFS", "Scheduler", "StatusAware"],
+    "simulator": ["Report", "ServedRequest", "Simulator"],
     "step_graph": ["StepGraph"],
     "tiers": ["CorruptBlock", "DeviceTier", "DiskTier", "HostTier", "Tier", "TierFull"],
     "timeline": ["Span", "Timeline"],
