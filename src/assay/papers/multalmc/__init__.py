@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     from assay.papers.multalmc.averaged import AveragedALMC
     from assay.papers.multalmc.base import Normal, StudentT
     from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
+    from assay.papers.multalmc.diagnostics import (
+        effective_displacement,
+        largest_curvature,
+        stability_number,
+        two_budget_agreement,
+    )
     from assay.papers.multalmc.multalmc import MultALMC
     from assay.papers.multalmc.multcdiff import MultCDiff
     from assay.papers.multalmc.sampler import Sampler, SampleResult, State, StepInfo
@@ -34,10 +40,14 @@ __all__ = [
     "StudentT",
     "Target",
     "as_target",
+    "effective_displacement",
     "from_pyro_potential",
+    "largest_curvature",
     "srock_step",
     "stability_limit",
+    "stability_number",
     "stability_polynomial",
+    "two_budget_agreement",
 ]
 
 _HOMES = {
@@ -45,6 +55,12 @@ _HOMES = {
     "base": ["Normal", "StudentT"],
     "cdiff": ["CriticallyDampedOU", "OverdampedOU"],
     "multcdiff": ["MultCDiff"],
+    "diagnostics": [
+        "effective_displacement",
+        "largest_curvature",
+        "stability_number",
+        "two_budget_agreement",
+    ],
     "multalmc": ["MultALMC"],
     "sampler": ["SampleResult", "Sampler", "State", "StepInfo"],
     "srock": ["srock_step", "stability_limit", "stability_polynomial"],

@@ -1,0 +1,90 @@
+"""The measurement of a step's cost measures what it says."""
+
+import math
+
+import pytest
+import torch
+
+from assay.papers.multalmc import step_cost as module
+from assay.papers.multalmc.multalmc import MultALMC
+from assay.papers.multalmc.step_cost import step_cost
+from assay.papers.multalmc.targets.mixtures import forty_gaussians
+
+
+def test_steps_and_bare_loops_call_the_score_equally_often(monkeypatch):
+    seen = {}
+
+    def count(arms, repeats):
+        for name, arm in arms.items():
+            calls.clear()
+            arm()
+            seen[name] = len(calls)
+        return {f"{name}_s": float(seen[name] or 1) for name in arms}
+
+    calls = []
+
+    class Counting(type(forty_gaussians(2))):
+        def score(self, x):
+            calls.append(len(x))
+            return super().score(x)
+
+    counting = Counting(forty_gaussians(3).means)
+    monkeypatch.setattr(module, "forty_gaussians", lambda dim: counting)
+    monkeypatch.setattr(module, "interleave", count)
+    found = step_cost(8, 3, 1)
+    assert seen["early"] == seen["early_scores"] == 40
+    assert seen["late"] == seen["late_scores"] == 56
+    assert found["early_ratio"] == found["run_ratio"] == 1
+    assert seen["noise"] == 0
+
+
+def test_malas_density_is_the_targets():
+    pytest.importorskip("blackjax")
+    jax = pytest.importorskip("jax")
+    target = forty_gaussians(3)
+    x = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
+    state = module._mala(target, x)()
+    moved = torch.tensor(jax.device_get(state.position))
+    torch.testing.assert_close(
+        torch.tensor(jax.device_get(state.logdensity_grad)),
+        target.score(moved),
+        atol=1e-3,
+        rtol=1e-3,
+    )
+
+
+def test_it_runs():
+    found = step_cost(64, 4, 3)
+    assert {"early_s", "late_s", "early_scores_s", "noise_share", "run_ratio"} <= set(found)
+    assert math.isnan(found["run_ratio"]) or found["run_ratio"] > 0
+
+
+def test_bad_arguments():
+    with pytest.raises(ValueError, match=r"^n_chains: got 0"):
+        step_cost(0)
+    with pytest.raises(TypeError, match=r"^compiled: got 1"):
+        step_cost(compiled=1)
+
+
+@pytest.mark.parametrize("dynamics", ["underdamped", "overdamped"])
+def test_a_whole_step_is_compiled_without_a_break(dynamics):
+    """By the backend that runs the traced graph as it is; inductor's C++ would take a minute."""
+    options = {"n_steps": 200, "step_size": 0.005, "dynamics": dynamics}
+    plain, traced = (MultALMC(forty_gaussians(3), **options) for _ in range(2))
+    graphs = []
+
+    def backend(graph, inputs):
+        graphs.append(graph)
+        return graph.forward
+
+    traced.compile(backend=backend, fullgraph=True)
+    runs = []
+    for sampler in (plain, traced):
+        generator = torch.Generator().manual_seed(0)
+        state = sampler.init(16, generator, dtype=torch.float64)
+        for _ in range(200):
+            state, _ = sampler.step(generator, state)
+        runs.append(state)
+    torch.testing.assert_close(runs[1].x, runs[0].x, atol=1e-8, rtol=1e-8)
+    assert runs[1].n_grad == runs[0].n_grad
+    assert 1 <= len(graphs) <= 6, "lambda and friction change each step without a new graph"
