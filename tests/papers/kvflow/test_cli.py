@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import httpx
@@ -71,6 +72,30 @@ def test_it_serves_until_it_is_told_to_stop(monkeypatch, tmp_path):
     serving.join(20)
     assert not serving.is_alive()
     assert not list(tmp_path.iterdir()), "the disk tier left files behind"
+
+
+def test_systems_are_compared_on_a_trace(tmp_path):
+    run("trace", tmp_path / "a", *SMALL, "--fixed", 512, "--agents", 4, "--rounds", 4)
+    printed = run(
+        "simulate", "--trace", tmp_path / "a", "--hardware", "a10g", "--model", "llama3.1-8b",
+        "--device-gb", 0.21, "--host-gb", 2, "--skip", 4, "--json", tmp_path / "b",
+    )  # fmt: skip
+    rows = {row["system"]: row for row in json.loads((tmp_path / "b").read_text())}
+    assert [line.split()[0] for line in printed.splitlines()] == ["system", *rows]
+    assert set(rows) == {"gpu-only", "hicache", "eviction", "prefetch", "kvflow"}
+    # Room for 3 of 4 prefixes: recency finds none of them on the device.
+    assert rows["hicache"]["on device"] < 0.1 < rows["eviction"]["on device"]
+    assert rows["gpu-only"]["hits"] < 0.1
+    assert rows["gpu-only"]["speed-up"] == 1.0 < rows["hicache"]["speed-up"]
+
+
+def test_traces_may_hold_text(tmp_path):
+    call = {"client": "c", "agent": "a", "prompt_text": ["You plan.", "Rome"], "output_len": 2}
+    (tmp_path / "a").write_text(json.dumps(call))
+    printed = run(
+        "simulate", "--trace", tmp_path / "a", "--system", "hicache", "--tokenizer", "tiny"
+    )
+    assert len(printed.splitlines()) == 2
 
 
 def test_bad_values_are_refused(tmp_path):

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
 if TYPE_CHECKING:
-    from transformers import PreTrainedModel
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from assay.papers.kvflow.cache import PrefixCache
 
@@ -68,8 +69,8 @@ def serve(
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         language_model, tokenizer = load_model(model, dtype, device)
-        cache = _cache(language_model, device_gb, host_gb, disk_gb, disk, policy, prefetch)
-        with cache, Engine(language_model, tokenizer, cache, scheduler, max_batch) as engine:
+        prefixes = _cache(language_model, device_gb, host_gb, disk_gb, disk, policy, prefetch)
+        with prefixes, Engine(language_model, tokenizer, prefixes, scheduler, max_batch) as engine:
             shown = f"[{host}]" if ":" in host else host
             typer.echo(f"{model} on http://{shown}:{listener.getsockname()[1]}/v1")
             config = uvicorn.Config(create_app(engine, model), log_level="warning")
@@ -131,6 +132,103 @@ def trace(
     write_trace(out, requests)
     n_tokens = sum(len(request.prompt_ids) for request in requests)
     typer.echo(f"{out}: {len(requests)} calls, {n_tokens} tokens of prompts")
+
+
+@app.command()
+def simulate(
+    trace: Annotated[
+        Path, typer.Option(metavar="FILE", help="Calls, as `trace` writes them.", exists=True)
+    ],
+    hardware: Annotated[
+        Literal["h100", "h200", "a100", "a10g"], typer.Option(help="Whose times are taken.")
+    ] = "h100",
+    model: Annotated[
+        Literal["qwen2.5-32b", "llama3.1-8b", "smollm2-135m"],
+        typer.Option(help="Whose shape is taken."),
+    ] = "qwen2.5-32b",
+    systems: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--system",
+            help="gpu-only, hicache, eviction, prefetch or kvflow; may be repeated. [default: all]",
+        ),
+    ] = None,
+    device_gb: Annotated[
+        float | None,
+        typer.Option(
+            help="Room on the device for keys and values, in 10^9 bytes. "
+            "[default: what the weights leave]",
+            min=0,
+        ),
+    ] = None,
+    host_gb: Annotated[float, typer.Option(help="Room in host memory.", min=0)] = 64.0,
+    link_efficiency: Annotated[
+        float, typer.Option(help="Share of the link's peak that copies reach, in (0, 1].")
+    ] = 0.8,
+    max_batch: Annotated[int, typer.Option(help="Calls that run at once.", min=1)] = 8,
+    skip: Annotated[int, typer.Option(help="Calls at the start that do not count.", min=0)] = 0,
+    tokenizer: Annotated[
+        str, typer.Option(help="For calls whose prompts are text; as --model of `trace`.")
+    ] = "smollm2",
+    out: Annotated[
+        Path | None, typer.Option("--json", metavar="FILE", help="Writes the figures too.")
+    ] = None,
+) -> None:
+    """Serve a trace in virtual time on a GPU that is not at hand, and compare systems.
+
+    Times are in seconds, shares from 0 to 1; the last column is the makespan of the first system
+    over that of this one.
+    """
+    import json
+
+    from assay.papers.kvflow.hardware import Hardware, ModelShape
+    from assay.papers.kvflow.models import load_model
+    from assay.papers.kvflow.simulator import SYSTEMS, Simulator
+    from assay.papers.kvflow.trace import read_trace
+    from assay.toolkits.files import write_text
+
+    shape = {
+        "qwen2.5-32b": ModelShape.qwen2_5_32b,
+        "llama3.1-8b": ModelShape.llama3_1_8b,
+        "smollm2-135m": ModelShape.smollm2_135m,
+    }[model]()
+    gpu = getattr(Hardware, hardware)(link_efficiency=link_efficiency)
+
+    @cache
+    def words() -> PreTrainedTokenizerBase:
+        return load_model(tokenizer)[1]
+
+    requests = read_trace(trace, lambda text: words()(text, add_special_tokens=False).input_ids)
+    room = gpu.kv_bytes(shape) if device_gb is None else int(device_gb * 1e9)
+    rows: list[dict[str, float | str]] = []
+    for name in systems or SYSTEMS:
+        system = Simulator.system(
+            name, requests, gpu, shape, room, int(host_gb * 1e9), max_batch=max_batch
+        )
+        report = system.run().window(skip)
+        rows.append(
+            {
+                "system": name,
+                "hits": report.hit_rate,
+                "on device": report.device_hit_rate,
+                "ttft p50": report.ttft(),
+                "ttft p95": report.ttft(0.95),
+                "latency p50": report.latency(),
+                "makespan": report.makespan,
+                "stall": report.stall,
+                "link busy": report.busy("load"),
+                "wasted GB": report.counts["wasted_prefetch_bytes"] / 1e9,
+                "recomputed": report.recomputed_tokens,
+            }
+        )
+        rows[-1]["speed-up"] = float(rows[0]["makespan"]) / report.makespan
+    widths = {key: max(len(key), 9) for key in rows[0]}
+    typer.echo("  ".join(f"{key:>{width}}" for key, width in widths.items()))
+    for row in rows:
+        cells = (f"{v:.3f}" if isinstance(v, float) else str(v) for v in row.values())
+        typer.echo("  ".join(f"{c:>{w}}" for c, w in zip(cells, widths.values(), strict=True)))
+    if out is not None:
+        write_text(out, json.dumps(rows, indent=1))
 
 
 def _cache(
