@@ -54,7 +54,7 @@ def test_malas_density_is_the_targets():
 
 
 def test_it_runs():
-    found = step_cost(64, 4, 3)
+    found = step_cost(16, 4, 2)
     assert {"early_s", "late_s", "early_scores_s", "noise_share", "run_ratio"} <= set(found)
     assert math.isnan(found["run_ratio"]) or found["run_ratio"] > 0
 

@@ -165,12 +165,12 @@ class MultALMC(Sampler):
         return replace(state, step=state.step + 1, x=x, v=v, y=y, n_grad=n_grad)
 
     def _workspace(self, like: Tensor) -> Tensor:
-        """Memory of a step, (8, N, d): two draws and six intermediate results."""
+        """Memory of a step, (7, N, d): two draws and five intermediate results."""
         work = self._work
         if work is None or work[0].shape != like.shape or work.dtype != like.dtype:
             work = None
         if work is None or work.device != like.device:
-            work = self._work = like.new_empty((8, *like.shape))
+            work = self._work = like.new_empty((7, *like.shape))
         return work
 
     def _gradients(self, late: bool) -> int:

@@ -147,11 +147,11 @@ def integrate(
     Args:
         y, drift, diffusion, h, noise: as of `srock_step`.
         c: constants of the scheme.
-        work: three tensors like y that are written, the result being one of them; new ones if
+        work: two tensors like y that are written, the result being one of them; new ones if
             None. Memory of this size comes from the system anew each time, at the price of
             several passes over it.
     """
-    one, two, three = work or (torch.empty_like(y), torch.empty_like(y), torch.empty_like(y))
+    one, two = work or (torch.empty_like(y), torch.empty_like(y))
     root = math.sqrt(h)
     if isinstance(diffusion, Tensor):
         noise, weight = noise * diffusion, root
@@ -160,12 +160,10 @@ def integrate(
     force = drift(torch.add(y, noise, alpha=c.first_shift * weight, out=one))
     now = torch.add(y, force, alpha=c.drift[0] * h, out=two)
     now.add_(noise, alpha=c.first_noise * weight)
-    before, free = y, [one, three]
+    before = y
     for mu, nu in zip(c.drift[1:], c.last[1:], strict=True):
         force = drift(now)
-        # kappa_i = 1 - nu_i, so that the two last stages are one interpolation.
-        new = torch.lerp(before, now, nu, out=free.pop()).add_(force, alpha=mu * h)
-        if before is not y:
-            free.append(before)
+        new = torch.mul(before, 1 - nu, out=one if before is y else before)
+        new.add_(now, alpha=nu).add_(force, alpha=mu * h)
         before, now = now, new
     return now
