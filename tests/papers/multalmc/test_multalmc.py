@@ -84,7 +84,7 @@ def test_every_step_is_that_of_the_reference(dynamics, base, fast):
 
 
 def test_a_gaussian_target_is_sampled():
-    """Oracle 9, with the tolerance that the known inflation of a few per cent needs."""
+    """With the tolerance that the known inflation of a few per cent needs."""
     for dynamics in ("underdamped", "overdamped"):
         sampler = MultALMC(
             gaussian(), n_steps=3000, step_size=0.01, dynamics=dynamics, generator=seeded()
@@ -104,7 +104,7 @@ def test_exact_friction_agrees_with_the_first_order_one():
 
 
 def test_averaging_error_falls_with_eps():
-    """C10's mechanism: same slow noise, exact score known, the mean square gap shrinks."""
+    """Same slow noise, exact score known, the mean square gap shrinks."""
     options = {"n_steps": 1000, "step_size": 0.005, "friction": 0.5}
     exact = AveragedALMC(gaussian(), generator=seeded(), **options).sample(400)
     gaps = []
@@ -118,7 +118,7 @@ def test_averaging_error_falls_with_eps():
 
 
 def test_averaged_dynamics_bound_a_mixture_from_above():
-    """Oracle 3: with the exact score, the weights of a mixture are met."""
+    """With the exact score, the weights of a mixture are met."""
     sampler = AveragedALMC(
         mixture(), n_steps=2000, step_size=0.02, friction=0.5, generator=seeded()
     )
@@ -142,7 +142,7 @@ def test_gradients_are_counted_as_a_target_sees_them(dynamics):
 
 
 def test_chains_know_nothing_of_one_another():
-    """Oracle 7: permuted chains with permuted draws end permuted; more chains change none."""
+    """Permuted chains with permuted draws end permuted; more chains change none."""
     sampler = MultALMC(mixture(), n_steps=20, step_size=0.01, generator=seeded())
     state = sampler.init(6, seeded(), dtype=torch.float64)
     order = torch.tensor([3, 1, 5, 0, 2, 4])

@@ -20,7 +20,7 @@ LAMBDAS = [0.01, 0.3, 0.6, 0.99]
 
 @pytest.mark.parametrize("lam", LAMBDAS)
 def test_both_forms_equal_the_exact_score_of_a_gaussian_target(lam):
-    """Oracle 2: rho is Gaussian and both forms are linear in Y, so the mean is the form at E[Y]."""
+    """rho is Gaussian and both forms are linear in Y, so the mean is the form at E[Y]."""
     mean, variance = 3.0, 0.25
     x = torch.linspace(-4, 4, 9, dtype=torch.float64)[:, None]
     precision = 1 / (lam * variance) + 1 / (1 - lam)

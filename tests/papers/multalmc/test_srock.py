@@ -1,4 +1,4 @@
-"""SROCK: coefficients, stability, consistency, order (section 3.4, oracle 1)."""
+"""SROCK: coefficients, stability, consistency, order."""
 
 import math
 from itertools import pairwise

@@ -1,4 +1,4 @@
-"""What is accepted as a target, and what is said of what is not (sections 6 and 10)."""
+"""What is accepted as a target, and what is said of what is not."""
 
 import warnings
 

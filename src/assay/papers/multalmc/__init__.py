@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     )
     from assay.papers.multalmc.multalmc import MultALMC
     from assay.papers.multalmc.multcdiff import MultCDiff
-    from assay.papers.multalmc.sampler import Sampler, SampleResult, State, StepInfo
+    from assay.papers.multalmc.sampler import Sampler, SampleResult, State, StepInfo, TooManyDead
     from assay.papers.multalmc.srock import srock_step, stability_limit, stability_polynomial
     from assay.papers.multalmc.target import Target, as_target, from_pyro_potential
 
@@ -39,6 +39,7 @@ __all__ = [
     "StepInfo",
     "StudentT",
     "Target",
+    "TooManyDead",
     "as_target",
     "effective_displacement",
     "from_pyro_potential",
@@ -62,7 +63,7 @@ _HOMES = {
         "two_budget_agreement",
     ],
     "multalmc": ["MultALMC"],
-    "sampler": ["SampleResult", "Sampler", "State", "StepInfo"],
+    "sampler": ["SampleResult", "Sampler", "State", "StepInfo", "TooManyDead"],
     "srock": ["srock_step", "stability_limit", "stability_polynomial"],
     "target": ["Target", "as_target", "from_pyro_potential"],
 }

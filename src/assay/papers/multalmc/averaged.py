@@ -1,4 +1,4 @@
-"""The averaged dynamics: what MultALMC tends to as eps goes to 0 (section 3.1)."""
+"""The averaged dynamics: what MultALMC tends to as eps goes to 0."""
 
 from __future__ import annotations
 

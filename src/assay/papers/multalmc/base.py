@@ -1,4 +1,4 @@
-"""Base distributions nu of the diffusion path: what the sampler starts from (sections 3.1, 3.6)."""
+"""Base distributions nu of the diffusion path: what the sampler starts from."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class Stability(NamedTuple):
 
 
 def stability_number(sampler: MultALMC, curvature: float = 0.0) -> Stability:
-    """The stability number of a run before it begins (section 10).
+    """The stability number of a run before it begins.
 
     MultALMC refuses at once what is unstable for a flat target; of the target's own curvature
     it knows nothing.

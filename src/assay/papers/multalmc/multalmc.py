@@ -1,4 +1,4 @@
-"""MultALMC: annealed Langevin dynamics whose score is averaged on the fly (sections 3.2, 3.3)."""
+"""MultALMC: annealed Langevin dynamics whose score is averaged on the fly."""
 
 from __future__ import annotations
 
@@ -49,7 +49,8 @@ class MultALMC(Sampler):
         srock_stages: s, from 1 to 11.
         base: `Normal()`, or `StudentT(df)` for heavy tails.
         dynamics: "underdamped" (the paper's "accelerated") or "overdamped".
-        fast: "langevin", or "ito" with a `StudentT` base: the modified Ito diffusion.
+        fast: "langevin", or "ito" with a `StudentT` base: the modified Ito diffusion, whose steps
+            grow with the distance and are stable only on targets with heavy tails.
         o_step: friction and noise of the velocity to first order, "euler", as the paper writes
             it, or "exact".
         dim: d, where the target is a function alone.
@@ -135,7 +136,9 @@ class MultALMC(Sampler):
         return 1 - decay, math.sqrt(self.step_size * gamma)
 
     def compile(self, **options: Any) -> None:
-        """Compiles the step by torch.compile, which takes about a minute at its first steps.
+        """Compiles the step by torch.compile: minutes at the first steps, fewer passes at each.
+
+        The random numbers and the look for lost chains stay outside.
 
         Args:
             options: of torch.compile.

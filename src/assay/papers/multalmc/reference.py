@@ -1,4 +1,4 @@
-"""MultALMC step by step as its equations say (sections 3.2 and 3.3): short and slow.
+"""MultALMC step by step as its equations say: short and slow.
 
 The fast version is tested against it, draw for draw.
 """

@@ -1,4 +1,4 @@
-"""Schedules lambda of the diffusion path, and the friction's ramp (sections 3.1, 3.3, 3.7)."""
+"""Schedules lambda of the diffusion path, and the friction's ramp."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 X_t on the path is sqrt(lambda) X + sqrt(1 - lambda) Z with X ~ pi and Z ~ nu. With
 rho(y) ~ nu((x - y) / sqrt(1 - lambda)) exp(-V(y / sqrt(lambda))), the score of X_t's law at x is
-the mean over Y ~ rho of either form below (section 3.1).
+the mean over Y ~ rho of either form below.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def scaled_langevin(
 def scaled_ito(
     score: Score, base: StudentT, lam: float, x: Tensor, z: Tensor
 ) -> tuple[Score, Tensor]:
-    """A diffusion that leaves rho as it is and moves faster the further out y is (section 3.6).
+    """A diffusion that leaves rho as it is and moves faster the further out y is.
 
     dY = [w f + grad w] dt + sqrt(2 w) dB with w(y) = 1 + |y - x|^2 / df, written in z and time as
     `scaled_langevin` is.

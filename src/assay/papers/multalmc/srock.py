@@ -1,4 +1,4 @@
-"""SK-ROCK, the stabilised explicit integrator that drives the fast variable (section 3.4).
+"""SK-ROCK, the stabilised explicit integrator that drives the fast variable.
 
 "Optimal explicit stabilized integrator of weak order 1 for stiff and ergodic stochastic
 differential equations", Abdulle, Almuslimani and Vilmart, SIAM J. Sci. Comput. 2018.

@@ -27,7 +27,8 @@ class Target(Protocol):
     """What a sampler needs to know of a distribution.
 
     A method `score(x)`, (N, d) to (N, d), is used where there is one; else automatic
-    differentiation of `log_prob`, at about twice the cost.
+    differentiation of `log_prob`, at about twice the cost. Values of another shape are refused
+    with a ValueError when a run begins.
     """
 
     dim: int
