@@ -335,6 +335,24 @@ def test_many_threads_and_workflows():
     assert engine.stats()["completed"] == 24
 
 
+def test_clients_that_are_gone_leave_nothing_behind():
+    prefetch = Prefetcher()
+    cache = cache_of(250, 400, StepsToExecution(), prefetch, stale_after=60.0)
+    now = [0.0]
+    cache._clock = lambda: now[0]
+    with cache, Engine(MODEL, TOKENIZER, cache) as engine:
+        for n in range(20):
+            now[0] += 10.0
+            steps = {"speaks": 0, "never speaks": 1}
+            engine.submit(ids(20, n), f"c{n}", "speaks", 10, steps, max_new_tokens=1).result()
+            cache.settle(20)
+        assert len(cache.stats()["agents"]) <= 7
+        assert len(prefetch.wanted()) <= 14
+        assert cache.tree.steps("c0") == {}
+        assert cache.tree.steps("c19") == {"speaks": 0, "never speaks": 1}
+        cache.check()
+
+
 def test_a_prompt_larger_than_the_device_tier_is_served_all_the_same():
     cache = cache_of(40, 100)
     with cache, Engine(MODEL, TOKENIZER, cache) as engine:

@@ -100,6 +100,7 @@ class PrefixCache:
         self._prefetcher = prefetch
         self._prefetches: list[list[Move]] = []
         self._prompts: dict[AgentKey, AgentPrompts] = {}
+        self._heard: dict[str, float] = {}
         self._leases: OrderedDict[Lease, float] = OrderedDict()
         self._lease_timeout = number("lease_timeout", lease_timeout, above=0.0)
         self._stale_after = number("stale_after", stale_after, above=0.0)
@@ -257,6 +258,7 @@ class PrefixCache:
             ValueError: naming the agent whose value is none of these.
         """
         with self.tree.lock:
+            self._heard[client] = self._clock()
             self.tree.update_steps(client, steps)
             self.policy.on_steps(client, steps)
             if self._prefetcher is not None:
@@ -573,6 +575,12 @@ class PrefixCache:
         stale = [k for k, p in self._prompts.items() if p.last_seen + self._stale_after <= now]
         for client, agent in stale:
             self._forget(client, agent)
+        # Also of agents that never asked for anything.
+        for client in [c for c, at in self._heard.items() if at + self._stale_after <= now]:
+            del self._heard[client]
+            self.tree.forget_steps(client)
+            if self._prefetcher is not None:
+                self._prefetcher.forget(client)
 
     def _forget(self, client: str, agent: str) -> None:
         node = self.tree.fixed_end(client, agent)

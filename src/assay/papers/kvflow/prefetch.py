@@ -42,9 +42,10 @@ class Prefetcher:
             else:
                 self._soon.pop((client, agent), None)
 
-    def forget(self, client: str, agent: str) -> None:
-        """Asks for an agent no more."""
-        self._soon.pop((client, agent), None)
+    def forget(self, client: str, agent: str | None = None) -> None:
+        """Asks no more for an agent, or for any of a client."""
+        for key in [k for k in self._soon if k[0] == client and agent in (None, k[1])]:
+            del self._soon[key]
 
     def wanted(self) -> list[tuple[AgentKey, float]]:
         """Agents with their steps-to-execution, the next first."""

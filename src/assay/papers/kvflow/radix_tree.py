@@ -353,6 +353,12 @@ class RadixTree:
             self._assign((client, agent), None)
             self._steps.get(client, {}).pop(agent, None)
 
+    def forget_steps(self, client: str) -> None:
+        """Forgets all steps-to-execution of a client; its fixed prompts stay, without priority."""
+        with self.lock:
+            self.update_steps(client, dict.fromkeys(self._steps.get(client, {}), math.inf))
+            self._steps.pop(client, None)
+
     def fixed_end(self, client: str, agent: str) -> Node | None:
         """The last node held of an agent's fixed prompt; None before it was marked."""
         return self._ends.get((client, agent))
