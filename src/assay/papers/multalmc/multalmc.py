@@ -135,16 +135,6 @@ class MultALMC(Sampler):
             )
         return 1 - decay, math.sqrt(self.step_size * gamma)
 
-    def compile(self, **options: Any) -> None:
-        """Compiles the step by torch.compile: minutes at the first steps, fewer passes at each.
-
-        The random numbers and the look for lost chains stay outside.
-
-        Args:
-            options: of torch.compile.
-        """
-        self._move = torch.compile(self._move, **options)
-
     def _start(self, n: int, generator: torch.Generator, dtype: torch.dtype) -> State:
         x = self.base.sample(n, self.dim, generator, dtype)
         y, v = torch.randn(2, n, self.dim, generator=generator, dtype=dtype, device=x.device)
@@ -177,7 +167,7 @@ class MultALMC(Sampler):
         return work
 
     def _gradients(self, late: bool) -> int:
-        """Of a step on the path; counted here, as compiled code does not count."""
+        """Of a step on the path; counted here, as traced code does not count."""
         kicks = 2 if self.dynamics == "underdamped" else 1
         return len(self.srock.drift) + (kicks if late else 0)
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from assay.papers.multalmc.multalmc import MultALMC
 from assay.papers.multalmc.sampler import State
 from assay.papers.multalmc.targets.mixtures import GaussianMixture, forty_gaussians
-from assay.toolkits.checks import flag, whole
+from assay.toolkits.checks import whole
 from assay.toolkits.timing import interleave
 
 STEPS = 8
@@ -25,9 +25,7 @@ EARLY, LATE = 0.3, 0.8
 """lambda of the two kinds of step that are timed, before and after the switch."""
 
 
-def step_cost(
-    n_chains: int = 4096, dim: int = 50, repeats: int = 15, *, compiled: bool = False
-) -> dict[str, float]:
+def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[str, float]:
     """Times steps, the score calls in them alone, their random numbers alone, and MALA's steps.
 
     The target is the mixture of 40 Gaussians, its score written out.
@@ -36,7 +34,6 @@ def step_cost(
         n_chains: N.
         dim: d.
         repeats: timings of each arm, interleaved.
-        compiled: also times the step under torch.compile, which takes minutes to compile.
 
     Returns:
         "early_s" and "late_s" for eight steps before and after the switch of the score's form,
@@ -44,8 +41,7 @@ def step_cost(
         normal numbers, "mala_s" for eight steps of blackjax's vmapped MALA kernel where it is
         installed; "early_ratio" and "late_ratio" to the score calls, "run_ratio" over a run
         with a linear schedule; "noise_share" of the early steps' time; "mala_ratio" of the
-        early steps' time for each gradient to MALA's; with `compiled`, "compiled_early_ratio"
-        and "compiled_late_ratio"; "spread", "foreign" and "rounds" of
+        early steps' time for each gradient to MALA's; "spread", "foreign" and "rounds" of
         `assay.toolkits.timing.interleave`, whose times are NaN where the machine was busy.
 
     Raises:
@@ -53,7 +49,6 @@ def step_cost(
     """
     for name, value in (("n_chains", n_chains), ("dim", dim), ("repeats", repeats)):
         whole(name, value)
-    flag("compiled", compiled)
     target = forty_gaussians(dim)
     sampler = MultALMC(target, n_steps=1000, step_size=0.001, eps=0.05)
     generator = torch.Generator().manual_seed(0)
@@ -65,10 +60,6 @@ def step_cost(
         state = _at(start, round(lam * sampler.n_steps))
         arms[name] = _steps(sampler, generator, state)
         arms[f"{name}_scores"] = _scores(target, start.x, calls[name])
-        if compiled:
-            twin = MultALMC(target, n_steps=1000, step_size=0.001, eps=0.05)
-            twin.compile()
-            arms[f"compiled_{name}"] = _steps(twin, generator, state)
     draws = start.x.new_empty((2, *start.x.shape))
     arms["noise"] = lambda: [draws.normal_(generator=generator) for _ in range(STEPS)]
     mala = _mala(target, start.x)
@@ -78,9 +69,6 @@ def step_cost(
     found = interleave(arms, repeats)
     for name in ("early", "late"):
         found[f"{name}_ratio"] = found[f"{name}_s"] / found[f"{name}_scores_s"]
-        if compiled:
-            ratio = found[f"compiled_{name}_s"] / found[f"{name}_scores_s"]
-            found[f"compiled_{name}_ratio"] = ratio
     switch = sampler.lambda_switch
     whole_run = [
         switch * found[f"early{part}_s"] + (1 - switch) * found[f"late{part}_s"]
