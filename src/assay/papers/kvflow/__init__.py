@@ -26,11 +26,12 @@ if TYPE_CHECKING:
     from assay.papers.kvflow.hardware import Hardware, ModelShape
     from assay.papers.kvflow.lease import Lease, LeaseExpired
     from assay.papers.kvflow.link import Link, TransferFailed
-    from assay.papers.kvflow.models import fingerprint, load_model
+    from assay.papers.kvflow.models import fingerprint, kv_bytes_per_token, load_model
     from assay.papers.kvflow.prefetch import Prefetcher
     from assay.papers.kvflow.radix_tree import Insertion, Match, Node, RadixTree, Status
     from assay.papers.kvflow.sampling import Sampling
     from assay.papers.kvflow.scheduler import FCFS, Scheduler, StatusAware
+    from assay.papers.kvflow.server import create_app
     from assay.papers.kvflow.simulator import Report, ServedRequest, Simulator
     from assay.papers.kvflow.step_graph import StepGraph
     from assay.papers.kvflow.tiers import (
@@ -105,7 +106,9 @@ __all__ = [
     "TransferFailed",
     "WorkflowRun",
     "concurrent_workflows",
+    "create_app",
     "fingerprint",
+    "kv_bytes_per_token",
     "load_model",
     "merge_traces",
     "parallel_graph",
@@ -140,11 +143,12 @@ _HOMES = {
     "hardware": ["Hardware", "ModelShape"],
     "lease": ["Lease", "LeaseExpired"],
     "link": ["Link", "TransferFailed"],
-    "models": ["fingerprint", "load_model"],
+    "models": ["fingerprint", "kv_bytes_per_token", "load_model"],
     "prefetch": ["Prefetcher"],
     "radix_tree": ["Insertion", "Match", "Node", "RadixTree", "Status"],
     "sampling": ["Sampling"],
     "scheduler": ["FCFS", "Scheduler", "StatusAware"],
+    "server": ["create_app"],
     "simulator": ["Report", "ServedRequest", "Simulator"],
     "step_graph": ["StepGraph"],
     "tiers": ["CorruptBlock", "DeviceTier", "DiskTier", "HostTier", "Tier", "TierFull"],

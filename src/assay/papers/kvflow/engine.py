@@ -388,7 +388,11 @@ class Engine:
             except Exception as error:
                 self._end(request, error)
         if self._running:
-            self._decode()
+            try:
+                self._decode()
+            except Exception as error:  # of memory, say: those that wait may fare better
+                for request in list(self._running):
+                    self._end(request, error)
         elif waiting and not picked:
             self._idle([request for request in waiting if request.lease is not None])
 

@@ -206,7 +206,9 @@ def create_app(engine: Engine, name: str) -> FastAPI:
         ids, fixed_len = encode_chat(engine.tokenizer, messages, hints.fixed_messages)
         if hints.fixed_tokens is not None:
             fixed_len = hints.fixed_tokens
-        most = body.max_completion_tokens or body.max_tokens
+        most = body.max_completion_tokens
+        if most is None:
+            most = body.max_tokens
         answers = _Answers(engine, body, most, [ids], fixed_len)
         return await _respond(answers, _Shape(name, chat=True), request)
 
