@@ -105,10 +105,19 @@ def test_counts_are_those_of_the_target(name):
     assert 0.8 * budget < result.n_grad + result.n_logp <= budget
 
 
-@pytest.mark.slow
-def test_nuts_counts_its_leapfrog_steps_and_draws_a_gaussian():
+@pytest.fixture
+def jax():
+    """jax, made to compile faster what runs only once."""
     jax = pytest.importorskip("jax")
     pytest.importorskip("blackjax")
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield jax
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
+@pytest.mark.slow
+def test_nuts_counts_its_leapfrog_steps_and_draws_a_gaussian(jax):
     target = Counting()
     result = nuts(target, 500, n_evaluations=12, num_chains=1, generator=seeded())
     jax.effects_barrier()
@@ -122,9 +131,7 @@ def test_nuts_counts_its_leapfrog_steps_and_draws_a_gaussian():
 
 
 @pytest.mark.slow
-def test_smc_counts_all_its_evaluations_and_draws_a_gaussian():
-    jax = pytest.importorskip("jax")
-    pytest.importorskip("blackjax")
+def test_smc_counts_all_its_evaluations_and_draws_a_gaussian(jax):
     target, n = Counting(), 64
     result = tempered_smc(target, n, n_evaluations=400, generator=seeded())
     jax.effects_barrier()
@@ -190,8 +197,7 @@ TWINS = [
 
 
 @pytest.mark.parametrize("target", TWINS, ids=lambda target: type(target).__name__)
-def test_densities_in_jax_are_those_in_torch(target):
-    jax = pytest.importorskip("jax")
+def test_densities_in_jax_are_those_in_torch(jax, target):
     x = 1.5 * torch.randn(20, target.dim, generator=seeded(), dtype=torch.float64)
     with jax.enable_x64(True):
         values, scores = jax.vmap(jax.value_and_grad(jax_log_prob(target)))(x.numpy())
