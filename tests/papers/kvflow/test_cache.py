@@ -170,7 +170,7 @@ def test_steps_to_execution_keeps_who_runs_next_where_lru_evicts_it(make):
 
 
 def test_a_prefetch_brings_back_who_runs_next_before_it_asks(make):
-    cache = make(device=16, host=100, policy=StepsToExecution(), prefetch=Prefetcher())
+    cache = make(device=17, host=100, policy=StepsToExecution(), prefetch=Prefetcher())
     for agent in (1, 2, 3):
         serve(cache, prompt(agent), str(agent), fixed_len=8)
         cache.settle(timeout=10)
@@ -286,6 +286,26 @@ def test_a_loader_that_dies_mid_copy_costs_a_recomputation_and_no_token(make, mo
     assert cache.stats()["lost_tokens"] == 10
 
 
+def test_a_prefetch_that_fails_is_not_tried_for_ever(make, monkeypatch):
+    cache = make(device=17, host=100, policy=StepsToExecution(), prefetch=Prefetcher())
+    for agent in (1, 2, 3):
+        serve(cache, prompt(agent), str(agent), fixed_len=8)
+        cache.settle(timeout=10)
+
+    def fail(self, layer):
+        raise OSError("link down")
+
+    monkeypatch.setattr(link._LayerCopier, "__call__", fail)
+    for _ in range(2):
+        cache.update_steps("app", {"1": 1, "2": 2, "3": 0})
+        cache.settle(timeout=10)
+    assert cache.stats()["prefetches"] == cache.stats()["load_failures"] == 2
+    monkeypatch.undo()
+    cache.update_steps("app", {"1": 1})
+    cache.settle(timeout=10)
+    assert on(cache, prompt(1)) == (8, 0, 0)
+
+
 def test_a_load_can_be_read_layer_by_layer_while_it_is_under_way(make):
     cache = make(device=10, host=100, link_gbps=10 * TOKEN / 0.3 / 1e9)
     for agent in (1, 2):
@@ -334,6 +354,16 @@ def test_a_node_may_be_split_while_it_is_loaded_and_while_it_is_backed_up(make):
             cache.commit(other, (*prompt(1, 7), 60), tail_of((*prompt(1, 7), 60), 0))
         cache.check(block_of)
         assert torch.equal(join(lease.blocks()), block_of(prompt(1, 10)))
+
+
+def test_a_node_matched_in_part_may_be_split_below_the_match(make):
+    cache = make()
+    serve(cache, prompt(1, 10))
+    with cache.lookup((*prompt(1, 5), 77)) as lease:
+        for n in (8, 6, 5):
+            serve(cache, (*prompt(1, n), 88))
+        assert torch.equal(join(lease.blocks()), block_of(prompt(1, 5)))
+        assert [piece.shape[2] for piece in lease.layer(0)] == [5]
 
 
 def test_leases_time_out(make):
@@ -420,9 +450,9 @@ def test_a_damaged_file_costs_a_recomputation_and_one_warning(make, tmp_path, ca
             lease = serve(cache, (*prompt(agent, 9), 4))
             assert lease.cached_tokens["disk"] == 9
             assert lease.n_tokens == 0
+            cache.settle(timeout=10)
     assert len(caplog.records) == 1
     assert "wrong checksum" in caplog.text
-    cache.settle(timeout=10)
     assert on(cache, (*prompt(2, 9), 4))[0] == 10
 
 

@@ -524,17 +524,17 @@ class PrefixCache:
             if len(self._prefetches) >= self._prefetcher.max_inflight:
                 return
             end = self.tree.fixed_end(client, agent)
-            if end is None or all(
-                residency.on_device(node) or residency.loading(node) for node in end.path()
-            ):
-                continue
             # Evicting what is needed as soon, or sooner, would defeat the purpose.
-            moves = residency.load(end.path(), PREFETCH, worse_than=s, prefetch=True)
+            path = [] if end is None else end.path()
+            moves = residency.load(path, PREFETCH, worse_than=s, prefetch=True)
+            if moves is None:
+                # Those that are needed later may evict even less.
+                residency.counts["prefetches_refused"] += count_refusals
+                return
+            self._prefetcher.forget(client, agent)
             if moves:
                 self._prefetches.append(moves)
                 residency.counts["prefetches"] += 1
-            elif moves is None:
-                residency.counts["prefetches_refused"] += count_refusals
 
     def _count_prefetched(self, node: Node) -> None:
         """A prefetched node is used: at the first lookup that finds it, also on its way."""

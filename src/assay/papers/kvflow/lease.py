@@ -217,8 +217,11 @@ class Lease:
 
     def _segments(self) -> list[tuple[Node, int]]:
         """The nodes on the path, each with how many of its tokens are used."""
-        found, left = [], self._n_tokens
+        found: list[tuple[Node, int]] = []
+        left = self._n_tokens
         for node in self._node.path():
+            if left <= 0:  # the last node was matched in part, and split since
+                break
             found.append((node, min(left, node.n_tokens)))
             left -= node.n_tokens
         return found

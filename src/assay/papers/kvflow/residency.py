@@ -36,6 +36,10 @@ DEVICE = 0
 """The first tier is where the model reads."""
 
 
+_MOST_SPARED = 64
+"""Nodes that a search for others to evict passes over, before it gives up."""
+
+
 class Move:
     """A block on its way from one tier to another; a node that is split has its share of it.
 
@@ -241,13 +245,15 @@ class Residency:
         shortfall = self.tiers[tier].used_bytes + n_bytes - capacity
         if n_bytes > capacity:
             return False
-        queue, victims, spared = self._queues[tier], [], []
+        queue = self._queues[tier]
+        victims: list[Node] = []
+        spared: list[Node] = []
         gone: Counter[Node] = Counter()
 
         def evictable(node: Node) -> bool:
             return self._evictable(node, tier, gone[node])
 
-        while shortfall > 0:
+        while shortfall > 0 and len(spared) < _MOST_SPARED:
             node = queue.pop(evictable)
             if node is None:
                 break
@@ -420,7 +426,7 @@ class Residency:
                     copies.keys[move.target] = move.key
                 else:
                     self._vacate(node, move.target)
-            if error is not None and move.target == DEVICE:
+            if error is not None:
                 self._retreat(move)
             self.tidy()
             for node in move.nodes:
@@ -454,16 +460,18 @@ class Residency:
                     self._drop_copy(node, move.source)
 
     def _retreat(self, move: Move) -> None:
-        """Takes off the device what came to hang on a node that did not arrive."""
+        """Takes off a tier what came to hang on a node that did not arrive there."""
+        tier = move.target
+        if tier > 1:  # as in `_hangs`
+            return
         for node in list(self.tree.nodes(move.nodes[0])):
-            if node in move.nodes or not node.attached or not self.on_device(node):
+            copies: Copies = node.payload
+            if node in move.nodes or not node.attached or copies.keys[tier] is None:
                 continue
-            if node.payload.feeds_a_move(DEVICE) or node.payload.keys.count(None) + 1 == len(
-                self.tiers
-            ):
+            if copies.feeds_a_move(tier) or copies.keys.count(None) + 1 == len(self.tiers):
                 self._detach(node)
             else:
-                self._drop_copy(node, DEVICE)
+                self._drop_copy(node, tier)
                 self._refresh(node)
 
     def _split(self, upper: Node, lower: Node) -> None:
