@@ -179,6 +179,19 @@ def test_status_aware_runs_others_while_a_prefix_is_loaded():
     assert cache.stats()["loaded_bytes"] == 64 * TOKEN
 
 
+def test_a_load_that_nothing_hides_is_a_stall():
+    cache = cache_of(150, 600, link_gbps=slow_link(0.004))
+    prompts = [ids(64, seed) for seed in range(3)]
+    with cache, Engine(MODEL, TOKENIZER, cache) as engine:
+        loaded_soon(cache, engine, prompts)
+        answer = engine.submit(prompts[0], max_new_tokens=1).result(20)
+    (idle,) = cache.timeline.spans("stall")
+    (load,) = cache.timeline.spans("load")
+    assert 0.2 < answer.stall <= answer.ttft
+    assert idle.end - idle.start == pytest.approx(answer.stall, rel=0.1)
+    assert idle.end >= load.end
+
+
 def test_first_come_first_served_loads_layer_by_layer_under_the_computation():
     cache = cache_of(150, 600, link_gbps=slow_link(0.004))
     prompts = [ids(64, seed) for seed in range(3)]

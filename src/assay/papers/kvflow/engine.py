@@ -163,6 +163,7 @@ class Engine:
         self._running: list[_Request] = []
         self._batch: Batch | None = None
         self._thread: threading.Thread | None = None
+        self._idle_since: float | None = None
         self._closing = False
         self._counts = {"completed": 0, "cancelled": 0, "failed": 0, "generated_tokens": 0}
 
@@ -375,13 +376,21 @@ class Engine:
 
     def _step(self) -> None:
         """Takes up requests, and decodes one token for all that run."""
-        for request in [*self._waiting, *self._running]:
+        with self._wake:
+            known = [*self._waiting, *self._running]
+        for request in known:
             if request.future.cancelled():
                 self._end(request)
         with self._wake:
             waiting = list(self._waiting)
         room = self.max_batch - len(self._running)
         picked = self._scheduler.pick(waiting, room) if room else []
+        if waiting and not (picked or self._running):
+            self._idle(waiting)
+            return
+        if self._idle_since is not None:
+            self.timeline.add("stall", "idle", self._idle_since, self.timeline.now())
+            self._idle_since = None
         for request in picked:
             try:
                 self._prefill(request)
@@ -393,20 +402,17 @@ class Engine:
             except Exception as error:  # of memory, say: those that wait may fare better
                 for request in list(self._running):
                     self._end(request, error)
-        elif waiting and not picked:
-            self._idle([request for request in waiting if request.lease is not None])
 
-    def _idle(self, loading: Sequence[_Request]) -> None:
+    def _idle(self, waiting: Sequence[_Request]) -> None:
         """Waits for the first load to end, and not so long that others would notice."""
-        start = self.timeline.now()
-        if not loading:  # a scheduler of the user's has its reasons
+        if self._idle_since is None:
+            self._idle_since = self.timeline.now()
+        lease = next((request.lease for request in waiting if request.lease is not None), None)
+        if lease is None:  # a scheduler of the user's has its reasons
             time.sleep(_GLANCE_S)
             return
-        lease = loading[0].lease
-        assert lease is not None
         with contextlib.suppress(TimeoutError, LeaseExpired):
             lease.wait(_GLANCE_S)
-        self.timeline.add("stall", loading[0].agent, start, self.timeline.now())
 
     def _prefill(self, request: _Request) -> None:
         """Computes what the cache lacks of a prompt, and the first token."""
