@@ -42,16 +42,11 @@ class Prefetcher:
             else:
                 self._soon.pop((client, agent), None)
 
-<<<<<<< HEAD
     def forget(self, client: str, agent: str | None = None) -> None:
-        """Asks no more for an agent, or for any of a client."""
-        for key in [k for k in self._soon if k[0] == client and agent in (None, k[1])]:
-            del self._soon[key]
-=======
-    def forget(self, client: str, agent: str) -> None:
-        """Asks for an agent no more, until its next steps-to-execution are told."""
-        self._soon.pop((client, agent), None)
->>>>>>> ef2f0ad (KVFlow: a lease whose last node is split keeps to its tokens; prefetches that fail are not tried for ever; stress tests)
+        """Asks no more for an agent, or for any of a client, until steps are told again."""
+        agents = [a for c, a in self._soon if c == client] if agent is None else [agent]
+        for name in agents:
+            self._soon.pop((client, name), None)
 
     def wanted(self) -> list[tuple[AgentKey, float]]:
         """Agents not served yet, with their steps-to-execution; the next first."""
