@@ -614,16 +614,28 @@ class _Run:
         if self.prefetcher is None:
             return
         self.inflight = [loads for loads in self.inflight if not all(move.ended for move in loads)]
+        refused = math.inf
         for (client, agent), steps in self.prefetcher.wanted():
             if len(self.inflight) >= self.prefetcher.max_inflight:
                 return
             end = self.tree.fixed_end(client, agent)
             if end is None:
                 continue
+            nodes = end.path()
+            missing = sum(
+                node.n_tokens
+                for node in nodes
+                if not (self.cache.on_device(node) or self.cache.loading(node))
+            )
+            # Where there was no room, there is none for as much that is needed no sooner.
+            if not 0 < missing < refused:
+                continue
             # Nothing is evicted that is needed as soon.
-            moves = self.cache.load(end.path(), PREFETCH, worse_than=steps, prefetch=True)
+            moves = self.cache.load(nodes, PREFETCH, worse_than=steps, prefetch=True)
             if moves:
                 self.inflight.append(moves)
+            else:
+                refused = missing
 
     def where(self) -> dict[tuple[str, str], str]:
         found: dict[tuple[str, str], str] = {}

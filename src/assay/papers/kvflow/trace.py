@@ -135,19 +135,15 @@ def merge_traces(traces: Iterable[Sequence[TraceRequest]]) -> list[TraceRequest]
         traces: Each with clients of its own, or with the same ones where they share agents.
 
     Returns:
-        Their requests in turns (the first of each, the second of each, ...), sorted by `t`.
+        Their requests in turns: the first of each, in the order of `t`, the second of each, ...
     """
     keyed = [
-        (request.t, i, n, request)
+        (i, request.t, n, request)
         for n, trace in enumerate(traces)
         for i, request in enumerate(trace)
     ]
-    # A request never comes before one that it waits for, whatever their times say.
-    latest: dict[tuple[int, int], float] = {}
-    for t, i, n, request in sorted(keyed, key=lambda entry: (entry[2], entry[1])):
-        latest[n, i] = max([t, *(latest[n, j] for j in request.after)])
-    keyed.sort(key=lambda entry: (latest[entry[2], entry[1]], entry[1], entry[2]))
-    place = {(n, i): at for at, (_, i, n, _) in enumerate(keyed)}
+    keyed.sort(key=lambda entry: entry[:3])
+    place = {(n, i): at for at, (i, _, n, _) in enumerate(keyed)}
     return [
         replace(request, after=tuple(place[n, j] for j in request.after))
         for _, _, n, request in keyed
