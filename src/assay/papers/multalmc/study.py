@@ -1,0 +1,355 @@
+"""The experiments behind the claims: distances at equal evaluations, exact answers, times."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from assay.papers.multalmc.claims import (
+    CLAIMS,
+    EPSILONS,
+    FIELDS,
+    ORACLES,
+    REACH_SEEDS,
+    SEEDS,
+    STAGES,
+    TAIL_DIMS,
+)
+from assay.papers.multalmc.tuning import CHOSEN, TUNING_SEED, candidates, chosen
+from assay.study import Context, Figure, Need, Param, Results, Scale, Study, Table, Trial
+
+_EIGHT = (
+    "multalmc", "averaged", "multcdiff", "smc", "pt", "rdmc", "ulmc", "ula", "nuts", "exact",
+)  # fmt: skip
+SAMPLERS: Mapping[str, tuple[str, ...]] = {
+    "eight": _EIGHT,
+    "forty": ("multalmc", "multcdiff", "smc", "pt", "ulmc", "exact"),
+    "rings": ("multalmc", "pt", "exact"),
+    "funnel": ("multalmc", "pt", "exact"),
+    "wells": ("multalmc", "pt", "exact"),
+}
+"""What is compared on each target; "exact" samples show what distance chance alone leaves."""
+
+DIMS: Mapping[str, int] = {
+    "eight": 2,
+    "forty": 10,
+    "plane": 2,
+    "rings": 2,
+    "funnel": 10,
+    "wells": 5,
+    "field": 16,
+    "gate": 1,
+}
+DATA = ("ionosphere", "sonar")
+REACHING = ("multalmc", "overdamped", "pt")
+BASES = ("normal", "student", "ito", "exact")
+OVERDAMPED_MORE = 4
+"""Times the budget that the overdamped dynamics gets in the search for when it arrives (C8)."""
+
+_JAX = Need.package("blackjax", "pip install 'assay[multalmc-study]'")
+_COMPILED = ("smc", "nuts")
+_PLAIN: Mapping[str, Param] = {
+    "step": 0.02,
+    "eps": 0.3,
+    "delta": 0.01,
+    "schedule": "linear",
+}
+"""Constants where one of them, or the base, is what is varied: stable with three stages."""
+_SECONDS = {
+    "eight": 1.1e-4,
+    "forty": 1.2e-4,
+    "plane": 1.1e-4,
+    "rings": 1.0e-4,
+    "funnel": 7e-5,
+    "wells": 4e-5,
+    "field": 5e-5,
+    "gate": 5e-5,
+    "students": 2.2e-4,
+    "ionosphere": 6e-4,
+    "sonar": 6e-4,
+}
+"""About the time of an evaluation of 300 chains on one core, the sampler's share included."""
+
+
+class MultALMCStudy(Study):
+    """Claims of the paper and ours, with trials told apart by the parameter `part`."""
+
+    version = 1
+    claims = CLAIMS
+
+    def trials(self, scale: Scale, seeds: Sequence[int] | None = None) -> Iterable[Trial]:
+        if scale is Scale.SMOKE:
+            return _smoke(seeds or (0,))
+        if scale is Scale.LAPTOP:
+            return _laptop(seeds)
+        if scale is Scale.GPU:
+            return _gpu(seeds or range(SEEDS))
+        return _paper(seeds or range(30))
+
+    def run(self, trial: Trial, context: Context) -> Mapping[str, float]:
+        from assay.papers.multalmc.measurements import PARTS
+
+        return PARTS[str(trial.params["part"])](trial.params, trial.seed, context)
+
+    def figures(self, results: Results) -> Iterable[Figure]:
+        from assay.papers.multalmc.figures import figures
+
+        return figures(results.ok)
+
+    def tables(self, results: Results) -> Iterable[Table]:
+        from assay.papers.multalmc.tables import tables
+
+        return tables(results.ok)
+
+
+def _smoke(seeds: Sequence[int]) -> Iterator[Trial]:
+    scale = Scale.SMOKE
+    samplers = ("multalmc", "multcdiff", "pt", "rdmc", "ulmc", "ula", "exact")
+    yield from _oracles(scale, [name for name in ORACLES if name not in ("mean", "variance")])
+    yield from _compare(scale, {"eight": samplers}, seeds)
+    yield from _compare(scale, dict.fromkeys(("rings", "wells"), ("multalmc", "pt")), seeds)
+    yield from _reach(scale, ("multalmc", "overdamped"), seeds)
+    yield from _field(scale, FIELDS[:1], ("multalmc",), seeds)
+    yield from _tails(scale, TAIL_DIMS[:1], seeds)
+    yield from _stages(scale, seeds, steps=40)
+    yield from _epsilons(scale, seeds, steps=40)
+    yield from _gate(scale, seeds)
+    yield from _path(scale)
+
+
+def _laptop(seeds: Sequence[int] | None) -> Iterator[Trial]:
+    scale, runs = Scale.LAPTOP, seeds or range(SEEDS)
+    yield from _oracles(scale, ORACLES)
+    yield from _search(scale)
+    yield from _compare(scale, SAMPLERS, runs)
+    yield from _reach(scale, REACHING, seeds or range(REACH_SEEDS))
+    yield from _logistic(scale, runs)
+    yield from _field(scale, FIELDS, ("multalmc", "pt", "exact"), runs)
+    yield from _tails(scale, TAIL_DIMS, runs)
+    yield from _stages(scale, runs, steps=1000)
+    yield from _epsilons(scale, runs, steps=2000)
+    yield from _gate(scale, runs)
+    yield from _path(scale)
+    yield from _times(seeds or range(3))
+
+
+def _gpu(seeds: Sequence[int]) -> Iterator[Trial]:
+    eight = ("multalmc", "multcdiff", "smc", "pt", "rdmc", "ulmc", "exact")
+    yield from _compare(Scale.GPU, {"eight": eight, "forty": ("multalmc", "pt")}, seeds)
+
+
+def _paper(seeds: Sequence[int]) -> Iterator[Trial]:
+    scale = Scale.PAPER
+    yield from _compare(scale, SAMPLERS, seeds)
+    yield from _reach(scale, REACHING, seeds)
+    yield from _logistic(scale, seeds)
+    yield from _field(scale, FIELDS, ("multalmc", "pt", "exact"), seeds)
+    yield from _tails(scale, (*TAIL_DIMS, 50), seeds)
+    yield from _stages(scale, seeds, steps=5000)
+    yield from _epsilons(scale, seeds, steps=4000)
+
+
+def _size(scale: Scale, target: str) -> tuple[int, int]:
+    """Chains, and what each may evaluate."""
+    match scale:
+        case Scale.SMOKE:
+            return 50, 1000
+        case Scale.LAPTOP:
+            return _LAPTOP.get(target, (300, 10_000))
+        case Scale.GPU:
+            return 4096, 60_000
+        case Scale.PAPER:
+            return 4096, _PAPER.get(target, 1_000_000)
+
+
+_LAPTOP: Mapping[str, tuple[int, int]] = {
+    "eight": (300, 20_000),
+    "plane": (500, 16_000),
+    "reach": (500, 16_000),
+    "ionosphere": (200, 5000),
+    "sonar": (200, 5000),
+    "tails": (1000, 6000),
+    "gate": (1000, 10_000),
+    "epsilons": (1000, 10_000),
+}
+_PAPER: Mapping[str, int] = {
+    "eight": 300_000,
+    "forty": 5_000_000,
+    "rings": 300_000,
+    "funnel": 500_000,
+    "wells": 300_000,
+    "sonar": 3_000_000,
+    "field": 100_000_000,
+    "tails": 500_000,
+}
+"""Evaluations of a chain, Table 8."""
+
+
+def _trial(
+    scale: Scale,
+    params: Mapping[str, Param],
+    seed: int,
+    target: str,
+    *,
+    size: str = "",
+    budgets: float = 1.0,
+    needs: tuple[Need, ...] = (),
+) -> Trial:
+    """A trial of the size that belongs to a target; `budgets` is how many of them it spends."""
+    chains, evaluations = _size(scale, size or target)
+    params = {**params, "chains": chains, "evaluations": evaluations}
+    compiled = params.get("sampler") in _COMPILED
+    on_gpu = scale in (Scale.GPU, Scale.PAPER) and not compiled
+    seconds = budgets * evaluations * chains / 300 * _SECONDS[target] / (30 if on_gpu else 1)
+    return Trial(
+        params,
+        seed,
+        tuple(claim.id for claim in CLAIMS if claim.reads(params, scale)),
+        cost=0.2 + seconds + 6 * compiled,
+        timeout=max(600.0, 20 * seconds),
+        gpus=int(on_gpu),
+        needs=(*needs, *(Need.gpu(),) * on_gpu, *(_JAX,) * compiled),
+    )
+
+
+def _dim(scale: Scale, target: str) -> int:
+    large = {"forty": 50, "field": 100} if scale in (Scale.GPU, Scale.PAPER) else {}
+    return large.get(target, DIMS[target])
+
+
+def _constants(scale: Scale, target: str, sampler: str) -> Mapping[str, Param]:
+    """Those of the search; MultCDiff's epsilon grows with its steps, which fewer make longer."""
+    constants = chosen(target, sampler)
+    if sampler != "multcdiff" or scale is not Scale.SMOKE:
+        return constants
+    longer = _size(Scale.LAPTOP, target)[1] / _size(scale, target)[1]
+    return {**constants, "eps": float(constants["eps"]) * longer}
+
+
+def _compare(
+    scale: Scale, samplers: Mapping[str, Sequence[str]], seeds: Sequence[int]
+) -> Iterator[Trial]:
+    for target, names in samplers.items():
+        place: dict[str, Param] = {"part": "compare", "target": target, "dim": _dim(scale, target)}
+        for seed in seeds:
+            for name in names:
+                params = {**place, "sampler": name, **_constants(scale, target, name)}
+                yield _trial(scale, params, seed, target)
+
+
+def _search(scale: Scale) -> Iterator[Trial]:
+    for target, samplers in CHOSEN.items():
+        needs = _data(target)
+        place: dict[str, Param] = {"part": "tune", "target": target}
+        place |= {"dim": DIMS[target]} if target in DIMS else {}
+        place |= {"h": FIELDS[1]} if target == "field" else {}
+        for sampler in samplers:
+            for constants in candidates(target, sampler):
+                params = {**place, "sampler": sampler, **constants}
+                yield _trial(scale, params, TUNING_SEED, target, needs=needs)
+
+
+def _data(target: str) -> tuple[Need, ...]:
+    name = f"{target}.csv"
+    hint = f"{name} of the UCI repository in ASSAY_DATA/multalmc/"
+    return (Need.data(name, hint), _JAX) if target in DATA else ()
+
+
+def _reach(scale: Scale, samplers: Sequence[str], seeds: Sequence[int]) -> Iterator[Trial]:
+    for seed in seeds:
+        for name in samplers:
+            more = OVERDAMPED_MORE if name == "overdamped" else 1
+            params: dict[str, Param] = {"part": "reach", "dim": 2, "sampler": name, "more": more}
+            params |= chosen("plane", name)
+            yield _trial(scale, params, seed, "plane", size="reach", budgets=2 * more)
+
+
+def _logistic(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
+    """By data and seed, so that those of a split follow one another and share its reference."""
+    for target in DATA:
+        for seed in seeds:
+            for name in ("nuts", "multalmc", "ulmc"):
+                params = {
+                    "part": "logistic",
+                    "target": target,
+                    "sampler": name,
+                    **chosen(target, name),
+                }
+                yield _trial(scale, params, seed, target, budgets=2, needs=_data(target))
+
+
+def _field(
+    scale: Scale, fields: Sequence[float], samplers: Sequence[str], seeds: Sequence[int]
+) -> Iterator[Trial]:
+    for h in fields:
+        for seed in seeds:
+            for name in samplers:
+                params: dict[str, Param] = {"part": "field", "h": h, "dim": _dim(scale, "field")}
+                params |= {"sampler": name, **chosen("field", name)}
+                yield _trial(scale, params, seed, "field")
+
+
+def _tails(scale: Scale, dims: Sequence[int], seeds: Sequence[int]) -> Iterator[Trial]:
+    for dim in dims:
+        for seed in seeds:
+            for base in BASES:
+                params: dict[str, Param] = {"part": "tails", "dim": dim, "base": base}
+                params |= _PLAIN if base != "exact" else {"sampler": "exact"}
+                yield _trial(scale, params, seed, "students", size="tails")
+
+
+def _stages(scale: Scale, seeds: Sequence[int], steps: int) -> Iterator[Trial]:
+    place: dict[str, Param] = {"part": "stages", "dim": _dim(scale, "forty"), **_PLAIN}
+    for seed in seeds:
+        for stages in STAGES if scale is Scale.PAPER else STAGES[::2]:
+            for fixed in ("steps", "evaluations"):
+                params = {**place, "fixed": fixed, "stages": stages}
+                params |= {"steps": steps} if fixed == "steps" else {}
+                yield _trial(scale, params, seed, "forty")
+
+
+def _epsilons(scale: Scale, seeds: Sequence[int], steps: int) -> Iterator[Trial]:
+    short: dict[str, Param] = {"part": "averaging", "steps": steps, "step": 2 / steps}
+    whole: dict[str, Param] = {"part": "inflation", **_PLAIN, "step": 0.01}
+    for eps in EPSILONS:
+        for seed in seeds:
+            for params in (short, whole):
+                yield _trial(scale, {**params, "eps": eps}, seed, "gate", size="epsilons")
+
+
+def _gate(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
+    for seed in seeds:
+        for name in ("multalmc", "multcdiff", "exact"):
+            params = {"part": "gate", "sampler": name, **_constants(scale, "gate", name)}
+            yield _trial(scale, params, seed, "gate", budgets=2)
+
+
+def _path(scale: Scale) -> Iterator[Trial]:
+    params = {"part": "path", "target": "eight", "dim": 2, **chosen("eight", "multalmc")}
+    yield _trial(scale, params, 0, "eight", budgets=2)
+
+
+def _oracles(scale: Scale, names: Iterable[str]) -> Iterator[Trial]:
+    for name in names:
+        params = {"part": "oracle", "name": name}
+        yield Trial(params, 0, tuple(c.id for c in CLAIMS if c.reads(params, scale)), cost=0.5)
+
+
+def _times(seeds: Sequence[int]) -> Iterator[Trial]:
+    sizes: tuple[dict[str, Param], ...] = (
+        {"part": "runtime", "dim": 10, "chains": 300, "evaluations": 2000, "repeats": 7},
+        {"part": "step", "dim": 50, "chains": 4096, "repeats": 20},
+    )
+    for params in sizes:
+        for seed in seeds:
+            yield Trial(
+                params,
+                seed,
+                tuple(claim.id for claim in CLAIMS if claim.reads(params, Scale.LAPTOP)),
+                cost=20.0,
+                timeout=900.0,
+                fresh_process=True,
+                exclusive=True,
+            )
+
+
+study = MultALMCStudy()

@@ -1,0 +1,249 @@
+"""The tables of the study."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import fmean, median
+from typing import Any
+
+from assay.papers.multalmc.claims import METRICS, ORACLES
+from assay.papers.multalmc.figures import BASES, TARGETS, by, name_of, values_of
+from assay.papers.multalmc.tuning import chosen
+from assay.study import Result, Results, Table
+
+
+def tables(results: Results) -> Iterable[Table]:
+    """Those for which there are results."""
+    for make in (_distances, _logistic, _field, _tails, _reach, _gate, _oracles, _times, _tuning):
+        if table := make(results):
+            yield table
+
+
+_COLUMNS: Mapping[str, str] = {
+    "w2": "entropic W2",
+    "sliced_w2": "sliced W2",
+    "sliced_ks": "sliced KS",
+    "weight_tv": "TV of the mode weights",
+    "modes": "modes found",
+    "spread": "spread around modes, relative",
+}
+
+
+def _distances(results: Results) -> Table | None:
+    rows = []
+    for target, members in by(results.where(part="compare"), "target").items():
+        for sampler, found in by(members, "sampler").items():
+            rows.append(
+                (
+                    TARGETS[str(target)],
+                    name_of(sampler),
+                    *(_mean(found, metric) for metric in _COLUMNS),
+                    *_costs(found),
+                )
+            )
+    columns = ("target", "sampler", *_COLUMNS.values(), *_COSTS)
+    title = (
+        "Distance to exact samples, means over seeds; the rows of exact samples are what chance "
+        "alone leaves"
+    )
+    return Table("distances", title, columns, tuple(rows)) if rows else None
+
+
+_COSTS = ("gradients", "densities", "seconds")
+
+
+def _costs(found: Sequence[Result]) -> tuple[Any, ...]:
+    """Evaluations of each chain, and the time of all chains on a machine that was not idle."""
+    return (
+        round(fmean(values_of(found, "n_grad"))),
+        round(fmean(values_of(found, "n_logp"))),
+        round(median(values_of(found, "seconds")), 1),
+    )
+
+
+def _mean(found: Sequence[Result], metric: str) -> str:
+    values = [v for r in found if (v := r.metrics.get(metric)) is not None and v == v]
+    return f"{fmean(values):.3g}" if values else ""
+
+
+def _logistic(results: Results) -> Table | None:
+    rows = []
+    for data, members in by(results.where(part="logistic"), "target").items():
+        for sampler, found in by(members, "sampler").items():
+            rows.append(
+                (
+                    data,
+                    name_of(sampler),
+                    f"{-fmean(values_of(found, 'log_loss')):.3f}",
+                    f"{fmean(values_of(found, 'behind_nuts')):+.4f}",
+                    _mean(found, "mean_error"),
+                    _mean(found, "sd_error"),
+                    *_costs(found),
+                )
+            )
+    columns = (
+        "data",
+        "sampler",
+        "log predictive likelihood",
+        "difference to NUTS",
+        "largest error of a mean, sd",
+        "largest error of an sd, relative",
+        *_COSTS,
+    )
+    title = "Logistic regression on the test part, means over splits"
+    return Table("logistic", title, columns, tuple(rows)) if rows else None
+
+
+def _field(results: Results) -> Table | None:
+    rows = []
+    for h, members in by(results.where(part="field"), "h").items():
+        for sampler, found in by(members, "sampler").items():
+            rows.append(
+                (
+                    h,
+                    f"{found[0].metrics['upper_exact']:.4f}",
+                    name_of(sampler),
+                    _mean(found, "upper"),
+                    _mean(found, "weight_error"),
+                    *_costs(found),
+                )
+            )
+    columns = ("h", "exact weight", "sampler", "weight", "mean error", *_COSTS)
+    title = "phi^4: weight of the upper phase, means over seeds"
+    return Table("field", title, columns, tuple(rows)) if rows else None
+
+
+def _tails(results: Results) -> Table | None:
+    rows = []
+    for dim, members in by(results.where(part="tails"), "dim").items():
+        for base, found in by(members, "base").items():
+            rows.append(
+                (
+                    dim,
+                    BASES[str(base)][0],
+                    _mean(found, "radius_log_ratio"),
+                    _mean(found, "radius_error"),
+                    _mean(found, "energy"),
+                    _mean(found, "dead"),
+                    *_costs(found),
+                )
+            )
+    columns = (
+        "d",
+        "base",
+        "log-ratio of the 99.9 % radius",
+        "its size",
+        "energy distance",
+        "chains lost",
+        *_COSTS,
+    )
+    title = "Ten Student-t with 2 degrees of freedom, means over seeds"
+    return Table("tails", title, columns, tuple(rows)) if rows else None
+
+
+def _reach(results: Results) -> Table | None:
+    rows = []
+    for sampler, found in by(results.where(part="reach"), "sampler").items():
+        curves = [dict(r.series["weight_tv"]) for r in found]
+        cells = [f"{fmean(c[at] for c in curves):.3f} after {at:g}" for at in curves[0]]
+        rows.append((name_of(sampler), ", ".join(cells), _mean(found, "reached")))
+    columns = ("sampler", "TV of the mode weights", "evaluations to reach 0.15")
+    title = "Forty Gaussians in the plane, means over seeds"
+    return Table("reach", title, columns, tuple(rows)) if rows else None
+
+
+def _gate(results: Results) -> Table | None:
+    rows = [
+        (
+            name_of(sampler),
+            _mean(found, "mean_error"),
+            _mean(found, "variance_error"),
+            _mean(found, "weight_error"),
+            *_costs(found),
+        )
+        for sampler, found in by(results.where(part="gate"), "sampler").items()
+    ]
+    columns = (
+        "sampler",
+        "error of the mean, sd",
+        "error of the variance, relative",
+        "error of a weight of two modes",
+        *_COSTS,
+    )
+    title = "N(3, 1/4), and two Gaussians of weights 0.3 and 0.7, means over seeds"
+    return Table("gate", title, columns, tuple(rows)) if rows else None
+
+
+def _oracles(results: Results) -> Table | None:
+    rows = []
+    for result in results.where(part="oracle"):
+        name = str(result.params["name"])
+        oracle = ORACLES[name]
+        error = f"{result.metrics['error']:.2g}"
+        rows.append((name, oracle.what, oracle.origin, error, f"{oracle.limit:g}"))
+    columns = ("oracle", "what is checked", "equation", "error", "limit")
+    title = "Checks against independent answers, and where the equation comes from"
+    return Table("oracles", title, columns, tuple(rows)) if rows else None
+
+
+def _times(results: Results) -> Table | None:
+    rows = []
+    for part, names in _TIMED.items():
+        found = [r for r in results.where(part=part) if was_quiet(r)]
+        for metric, name in names.items():
+            if values := [r.metrics[metric] for r in found if metric in r.metrics]:
+                rows.append((name, f"{median(values):.3g}"))
+    title = "Times, interleaved on an idle machine, medians"
+    return Table("times", title, ("what", "found"), tuple(rows)) if rows else None
+
+
+_TIMED: Mapping[str, Mapping[str, str]] = {
+    "runtime": {
+        "multalmc_s": "MultALMC, seconds for 1e6 evaluations of 300 chains",
+        "pt_s": "parallel tempering, likewise",
+        "rdmc_s": "RDMC, likewise",
+    },
+    "step": {
+        "run_ratio": "MultALMC over its calls of the score alone, 4,096 chains, d = 50",
+        "early_ratio": "before the switch of the score's form",
+        "late_ratio": "after it",
+        "mala_ratio": "time for each gradient over that of blackjax's MALA",
+        "noise_share": "share of random numbers in a step before the switch",
+    },
+}
+
+
+def was_quiet(result: Result) -> bool:
+    """False where the machine was too busy to time anything."""
+    return all(value == value for value in result.metrics.values())
+
+
+def _tuning(results: Results) -> Table | None:
+    rows = []
+    for target, members in by(results.where(part="tune"), "target").items():
+        for sampler, found in by(members, "sampler").items():
+            rows.append(
+                (
+                    TARGETS.get(str(target), str(target)),
+                    name_of(sampler),
+                    METRICS.get(str(target), ""),
+                    "; ".join(_candidate(r) for r in found),
+                    _words(chosen(str(target), str(sampler))),
+                )
+            )
+    title = "Search for constants on a seed apart: score of each candidate, the least is chosen"
+    columns = ("target", "sampler", "score", "found", "chosen")
+    return Table("tuning", title, columns, tuple(rows)) if rows else None
+
+
+_FIXED = {"part", "target", "dim", "h", "sampler", "chains", "evaluations"}
+
+
+def _candidate(result: Result) -> str:
+    constants = {k: v for k, v in result.params.items() if k not in _FIXED}
+    return f"{_words(constants)}: {result.metrics['score']:.3g}"
+
+
+def _words(constants: Mapping[str, Any]) -> str:
+    numbers = {k: v for k, v in constants.items() if not isinstance(v, str)}
+    return ", ".join(f"{k} {v:g}" for k, v in numbers.items())
