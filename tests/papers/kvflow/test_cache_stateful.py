@@ -204,5 +204,5 @@ def test_the_cache_does_what_a_dict_of_prefixes_would(tmp_path, monkeypatch):
         CacheMachine, settings=settings(max_examples=40, stateful_step_count=40, deadline=None)
     )
     # What never happened was not tested.
-    for what in ("device_hit_tokens", "evictions_device", "loaded_bytes", "backup_failures"):
+    for what in ("device_hit_tokens", "evictions_device", "loaded_bytes"):
         assert CacheMachine.counts[what], what
