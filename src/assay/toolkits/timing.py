@@ -46,7 +46,7 @@ def interleave(
         arm()
     for taken in range(1, rounds + 1):  # noqa: B007
         times: dict[str, list[float]] = {name: [] for name in arms}
-        load = _Load()
+        load = Load()
         for _ in range(repeats):
             for name, arm in arms.items():
                 between()
@@ -63,7 +63,7 @@ def interleave(
     return {**medians, "spread": spread, "foreign": foreign, "rounds": float(taken)}
 
 
-class _Load:
+class Load:
     """CPU time since it was made, split into ours and that of others."""
 
     def __init__(self) -> None:
@@ -76,5 +76,6 @@ class _Load:
         return sum(cpu[:8]) - idle, idle, own
 
     def foreign(self) -> float:
+        """Share of all CPU time that went to other processes."""
         busy, idle, own = (b - a for a, b in zip(self._start, self._now(), strict=True))
         return max(0.0, busy - own) / max(busy + idle, 1e-9)
