@@ -64,21 +64,23 @@ def _named(arm: str, metrics: Mapping[str, float]) -> Metrics:
 
 
 def sequential(params: Params, context: Context) -> Metrics:
-    """A single workflow on a simulated machine, under every arm."""
+    """A single workflow on a simulated machine; with `room` given, under every policy."""
     hardware, model = _machine(params)
     graph = sequential_graph(int(params["agents"]), int(params["branches"]))
     cycles = int(params["cycles"])
     trace = synthetic_workflow(graph, _sizes(params), WARM_UP + cycles, seed=context.seed)
     capacity = hardware.kv_bytes(model) // model.kv_bytes_per_token
+    arms = ("lru", "steps", *TIERED)
     if "room" in params:
+        arms = (*UNTIERED, *TIERED)
         running = int(params["dynamic"]) + int(params["output"])
         capacity = int(params["room"]) * int(params["fixed"]) + running
     load = Workload(trace, int(params["agents"]), capacity)
-    return _simulated(load, hardware, model, context)
+    return _simulated(load, hardware, model, context, arms)
 
 
 def crowd(params: Params, context: Context) -> Metrics:
-    """Many workflows at once on a simulated machine, under every arm."""
+    """Many workflows at once on a simulated machine."""
     hardware, model = _machine(params)
     workflows, agents = int(params["workflows"]), int(params["agents"])
     graph = sequential_graph(agents)
@@ -104,7 +106,7 @@ def _simulated(
     hardware: Hardware,
     model: ModelShape,
     context: Context,
-    arms: Sequence[str] = (*UNTIERED, *TIERED),
+    arms: Sequence[str],
     warm_up: int = WARM_UP,
     **options: Any,
 ) -> Metrics:

@@ -200,7 +200,7 @@ def _sequential(
     output: int = OUTPUTS[0],
     branches: int = 1,
     seed: int = 0,
-    cycles: int = 10,
+    cycles: int = AGENTS - 1,
 ) -> Trial:
     params: Mapping[str, Param] = {
         "part": "sequential",
@@ -214,7 +214,7 @@ def _sequential(
         "link_gbps": link,
         "cycles": cycles,
     }
-    return Trial(params, seed, claims_of(params, scale), cost=2.0)
+    return Trial(params, seed, claims_of(params, scale), cost=3.0)
 
 
 def _pressure(scale: Scale, room: int) -> Trial:
@@ -232,7 +232,7 @@ def _pressure(scale: Scale, room: int) -> Trial:
         "cycles": AGENTS - 1,
         "room": room,
     }
-    return Trial(params, 0, claims_of(params, scale), cost=2.0)
+    return Trial(params, 0, claims_of(params, scale), cost=6.0)
 
 
 def _concurrent(scale: Scale, model: str, workflows: int, fixed: int, seed: int) -> Trial:
