@@ -70,7 +70,7 @@ def sequential(params: Params, context: Context) -> Metrics:
     cycles = int(params["cycles"])
     trace = synthetic_workflow(graph, _sizes(params), WARM_UP + cycles, seed=context.seed)
     capacity = hardware.kv_bytes(model) // model.kv_bytes_per_token
-    arms = ("lru", "steps", *TIERED)
+    arms: Sequence[str] = ("lru", "steps", *TIERED)
     if "room" in params:
         arms = (*UNTIERED, *TIERED)
         running = int(params["dynamic"]) + int(params["output"])
