@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from tests.papers.kvflow.serving import TOKENIZER, ids
 
@@ -53,7 +53,11 @@ def test_templates_may_be_missing_or_refuse(monkeypatch):
         encode_chat(TOKENIZER, CHAT)
 
 
-@given(st.text(max_size=30), st.lists(st.text("ab", min_size=1, max_size=3), max_size=2))
+@example("ba", ["a", "ba"])
+@given(
+    st.text(max_size=30) | st.text("abc", max_size=30),
+    st.lists(st.text("ab", min_size=1, max_size=3), max_size=2),
+)
 def test_pieces_make_the_text_up_to_the_first_stop(text, stop):
     writer = Detokenizer(TOKENIZER, stop)
     pieces = []

@@ -164,12 +164,12 @@ class Detokenizer:
         return self._text[: self._given]
 
     def _certain(self, held_back: int) -> str:
-        for stop in self._stop:
-            # A stop string may begin in what was given only before it was complete: never.
-            if (at := self._text.find(stop, self._given)) >= 0:
-                self._text = self._text[:at]
-                self.stopped = True
-                held_back = 0
+        # What was given out holds the beginning of no stop string: it was held back.
+        ends = [at for stop in self._stop if (at := self._text.find(stop, self._given)) >= 0]
+        if ends:
+            self._text = self._text[: min(ends)]
+            self.stopped = True
+            held_back = 0
         new = self._text[self._given : len(self._text) - held_back]
         self._given += len(new)
         return new
