@@ -17,6 +17,7 @@ from assay.papers.multalmc.targets.mixtures import (
     ten_students,
 )
 from assay.papers.multalmc.targets.phi_four import PhiFour
+from assay.papers.multalmc.targets.posteriordb import posteriordb_target
 from assay.papers.multalmc.targets.shapes import DoubleWell, Funnel, Rings
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "eight_gaussians",
     "forty_gaussians",
     "ionosphere",
+    "posteriordb_target",
     "sonar",
     "ten_students",
     "wine",
