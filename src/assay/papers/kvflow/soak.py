@@ -110,7 +110,8 @@ class Soak:
         self.wrong: list[str] = []
         self.over = threading.Event()
         self._address = address
-        self._http = httpx.Client(timeout=120)
+        # A kept connection may be closed by the server just as the next request goes out.
+        self._http = httpx.Client(timeout=120, limits=httpx.Limits(max_keepalive_connections=0))
 
     def failed(self, error: Exception) -> None:
         self.wrong.append(f"{type(error).__name__}: {error}")
