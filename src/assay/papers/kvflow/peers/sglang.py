@@ -1,12 +1,8 @@
 """SGLang: steps-to-execution as the order of its radix tree.
 
 SGLang asks an `EvictionStrategy` for the priority of a node, evicts the smallest first, and only
-ever asks for leaves. `register` adds a tree named "kvflow"; its scheduler processes must call it
-too, which SGLang does by itself for what an installed package names under the entry points
-"sglang.srt.plugins":
-
-    [project.entry-points."sglang.srt.plugins"]
-    kvflow = "assay.papers.kvflow.peers.sglang:register"
+ever asks for leaves. `register` adds a tree named "kvflow"; SGLang's processes call it by
+themselves, as assay names it under the entry points "sglang.srt.plugins":
 
     python -m sglang.launch_server --model-path ... --radix-cache-backend kvflow
 
