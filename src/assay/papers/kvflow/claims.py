@@ -202,7 +202,8 @@ def _single_claims() -> tuple[Claim, ...]:
                 group=("hardware", "link_gbps"),
             ),
             {Scale.LAPTOP: Protocol.PROXY},
-            "A simulation. Slope of the speed-up in the logarithm of the length.",
+            "A simulation. Slope of the speed-up in the logarithm of the length. Prompts of 2048 "
+            "tokens all fit on the H100, and there is nothing to gain.",
         ),
         Claim(
             "C1-output",

@@ -8,7 +8,7 @@ from functools import partial
 from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
-from assay.papers.kvflow.claims import CASES, HARDWARE
+from assay.papers.kvflow.claims import CASES, HARDWARE, JUDGED_FIXED, JUDGED_LINK
 from assay.study import Figure, Result, Results
 
 if TYPE_CHECKING:
@@ -53,11 +53,19 @@ def figures(results: Results) -> Iterable[Figure]:
             partial(_timeline, paced[0], ("hicache", "kvflow")),
             ("C1-paced", "C3-eviction-paced", "C3-prefetch-paced"),
         )
-    simulated = [r for r in results.where(part="sequential") if r.series]
+    judged = results.where(
+        part="sequential",
+        hardware="h100",
+        link_gbps=JUDGED_LINK["h100"],
+        fixed=JUDGED_FIXED,
+        output=32,
+        branches=1,
+    )
+    simulated = [r for r in judged if r.series]
     if simulated:
         yield Figure(
             "timeline-simulated",
-            "One cycle of the simulated H100: compute and transfers",
+            "One cycle of the simulated H100, link 8 GB/s: compute and transfers",
             _timeline_alt(simulated[0], ("hicache", "kvflow")),
             partial(_timeline, simulated[0], ("hicache", "kvflow")),
             ("C1-hicache",),
@@ -224,7 +232,11 @@ def _timeline(result: Result, arms: Sequence[str]) -> MatplotlibFigure:
         axis.axvline(_length(result, arm), linestyle=":", color="0.5")
     axes[-1].set_xlabel("seconds from the start of the cycle")
     place: Any = "outside lower center"
-    patches = [Patch(color=colour, label=label) for _, colour, label in _TRACKS.values()]
+    patches = [
+        Patch(color=colour, label=label)
+        for track, (_, colour, label) in _TRACKS.items()
+        if any(spans_of(result, arm, track) for arm in arms)
+    ]
     figure.legend(handles=patches, loc=place, ncols=4)
     return figure
 
