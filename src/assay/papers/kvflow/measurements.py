@@ -45,6 +45,7 @@ LOAD_TO_PREFILL = 1 / 6
 """Time to load a prefix over that of its prefill: an H100 with Qwen2.5-32B at 8 GB/s."""
 
 _CROWD = 4
+_TIMED = {"paced": TIERED, "peer-paced": ("hicache", "kvflow")}
 _EXACTNESS: Params = {
     "case": "branches",
     "agents": 3,
@@ -209,7 +210,7 @@ def workload(params: Params, tokenizer: Any, n_rounds: int, seed: int) -> Worklo
     if case == "peer":
         groups, output = int(params["groups"]), int(params["output"])
         trace = peer_workflows(
-            lambda text: tokenizer(text).input_ids, groups, n_rounds, output, seed=seed
+            lambda text: tokenizer(text).input_ids, groups, n_rounds, output, 0, seed
         )
     else:
         graph = sequential_graph(n_agents, 2 if case == "branches" else 1)
@@ -270,7 +271,7 @@ def times(params: Params, context: Context) -> Metrics:
     """Arms against the clock, in turn within each round; NaN where the machine was busy."""
     model, tokenizer = _model_of(params, context)
     cycles, paced = int(params["cycles"]), str(params["case"]).endswith("paced")
-    load = workload(params, tokenizer, WARM_UP + TRIES * cycles, context.seed)
+    load = workload(params, tokenizer, 1 + TRIES * cycles, context.seed)
     rates = measured_rates(model, tokenizer, load)
     if paced and context.device == "cpu":
         # Emulated: the copy itself is one from memory to memory.
@@ -279,13 +280,12 @@ def times(params: Params, context: Context) -> Metrics:
     with ExitStack() as stack:
         arms = {
             name: stack.enter_context(closing(Arm(name, load, model, tokenizer, link_gbps)))
-            for name in (TIERED if paced else ("lru", "steps"))
+            for name in _TIMED.get(str(params["case"]), ("lru", "steps"))
         }
-        for n in range(WARM_UP):
-            for arm in arms.values():
-                arm.play(n)
+        for arm in arms.values():
+            arm.play(0)
         for attempt in range(TRIES):
-            first = WARM_UP + attempt * cycles
+            first = 1 + attempt * cycles
             foreign = _interleaved(arms, range(first, first + cycles))
             if foreign <= MAX_FOREIGN:
                 break

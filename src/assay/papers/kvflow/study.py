@@ -53,14 +53,10 @@ HITS: Mapping[Scale, Mapping[str, Sizes]] = {
         "branches": {"agents": 4, "fixed": 48, "dynamic": 8, "output": 2, "room": 4, "cycles": 8},
     },
     Scale.LAPTOP: {
-        "cycle": {"agents": 10, "fixed": 256, "dynamic": 16, "output": 4, "room": 6, "cycles": 18},
-        "branches": {
-            "agents": 10, "fixed": 256, "dynamic": 16, "output": 4, "room": 8, "cycles": 12,
-        },
-        "crowd": {
-            "agents": 5, "fixed": 128, "dynamic": 16, "output": 4, "room": 12, "cycles": 6,
-        },
-        "peer": {"agents": 4, "groups": 5, "output": 8, "room": 10, "cycles": 8},
+        "cycle": {"agents": 10, "fixed": 128, "dynamic": 16, "output": 2, "room": 6, "cycles": 9},
+        "branches": {"agents": 9, "fixed": 128, "dynamic": 16, "output": 2, "room": 8, "cycles": 9},
+        "crowd": {"agents": 5, "fixed": 128, "dynamic": 16, "output": 2, "room": 12, "cycles": 6},
+        "peer": {"agents": 4, "groups": 5, "output": 2, "room": 10, "cycles": 8},
     },
 }  # fmt: skip
 """The real loop without a clock: `room` is how many fixed prompts the device holds beside the
@@ -74,10 +70,10 @@ TIMES: Mapping[Scale, Mapping[str, Sizes]] = {
     },
     Scale.LAPTOP: {
         "cycle": {"agents": 5, "fixed": 160, "dynamic": 16, "output": 4, "room": 3, "cycles": 4},
-        "paced": {"agents": 5, "fixed": 192, "dynamic": 16, "output": 8, "room": 3, "cycles": 4},
-        "crowd": {"agents": 3, "fixed": 96, "dynamic": 16, "output": 4, "room": 8, "cycles": 4},
-        "peer": {"agents": 4, "groups": 2, "output": 8, "room": 5, "cycles": 4},
-        "peer-paced": {"agents": 4, "groups": 2, "output": 8, "room": 5, "cycles": 4},
+        "paced": {"agents": 5, "fixed": 160, "dynamic": 16, "output": 4, "room": 3, "cycles": 4},
+        "crowd": {"agents": 3, "fixed": 64, "dynamic": 16, "output": 4, "room": 8, "cycles": 3},
+        "peer": {"agents": 4, "groups": 1, "output": 4, "room": 2, "cycles": 3},
+        "peer-paced": {"agents": 4, "groups": 1, "output": 4, "room": 2, "cycles": 3},
     },
     Scale.GPU: {
         "cycle": {"agents": 10, "fixed": 4096, "dynamic": 32, "output": 32, "room": 5, "cycles": 9},
