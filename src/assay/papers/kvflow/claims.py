@@ -64,7 +64,7 @@ _LAPTOP_LOOP = (
 )
 _PACED = (
     "The real loop with an EMULATED link: copies between two parts of the same memory, slowed "
-    "down until a prefix takes a sixth of its prefill to load, as on an H100 at 8 GB/s."
+    "down until a prefix takes a quarter of its prefill to load, as on an H100 at 8 GB/s."
 )
 
 

@@ -69,7 +69,7 @@ TIMES: Mapping[Scale, Mapping[str, Sizes]] = {
     },
     Scale.LAPTOP: {
         "cycle": {"agents": 5, "fixed": 160, "dynamic": 16, "output": 4, "room": 3, "cycles": 4},
-        "paced": {"agents": 5, "fixed": 160, "dynamic": 16, "output": 4, "room": 3, "cycles": 4},
+        "paced": {"agents": 5, "fixed": 256, "dynamic": 16, "output": 4, "room": 3, "cycles": 4},
         "crowd": {"agents": 3, "fixed": 64, "dynamic": 16, "output": 4, "room": 8, "cycles": 3},
         "peer": {"agents": 4, "groups": 1, "output": 4, "room": 2, "cycles": 3},
         "peer-paced": {"agents": 4, "groups": 1, "output": 4, "room": 2, "cycles": 3},
