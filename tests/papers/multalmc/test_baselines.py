@@ -33,7 +33,7 @@ from assay.papers.multalmc.targets import (
 IN_TORCH = {
     "ula": partial(ula, n_evaluations=1000, step_size=0.02),
     "ulmc": partial(ulmc, n_evaluations=400),
-    "mala tempering": partial(parallel_tempering, n_evaluations=3000, leapfrog_steps=1),
+    "mala tempering": partial(parallel_tempering, n_evaluations=1500, leapfrog_steps=1),
     "few chains": partial(parallel_tempering, n_evaluations=300, num_chains=50, n_temperatures=5),
     "tempering": partial(parallel_tempering, n_evaluations=3000),
     "rdmc": partial(rdmc, n_evaluations=2000, n_steps=30, warm_steps=5, inner_chains=3),
@@ -105,7 +105,7 @@ def test_counts_are_those_of_the_target(name):
     assert 0.8 * budget < result.n_grad + result.n_logp <= budget
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def jax():
     """jax, made to compile faster what runs only once."""
     jax = pytest.importorskip("jax")
@@ -196,13 +196,28 @@ TWINS = [
 ]
 
 
-@pytest.mark.parametrize("target", TWINS, ids=lambda target: type(target).__name__)
-def test_densities_in_jax_are_those_in_torch(jax, target):
-    x = 1.5 * torch.randn(20, target.dim, generator=seeded(), dtype=torch.float64)
+@pytest.fixture(scope="module")
+def twins(jax):
+    """Points, and their log-densities and scores in jax, of all targets in one compilation."""
+    points = [
+        1.5 * torch.randn(20, target.dim, generator=seeded(), dtype=torch.float64)
+        for target in TWINS
+    ]
+
+    @jax.jit
+    def evaluate(points):
+        functions = [jax.vmap(jax.value_and_grad(jax_log_prob(target))) for target in TWINS]
+        return [function(x) for function, x in zip(functions, points, strict=True)]
+
     with jax.enable_x64(True):
-        values, scores = jax.vmap(jax.value_and_grad(jax_log_prob(target)))(x.numpy())
-        np.testing.assert_allclose(values, target.log_prob(x).numpy(), rtol=1e-10, atol=1e-10)
-        np.testing.assert_allclose(scores, target.score(x).numpy(), rtol=1e-9, atol=1e-9)
+        return list(zip(points, evaluate([x.numpy() for x in points]), strict=True))
+
+
+@pytest.mark.parametrize("index", range(len(TWINS)), ids=[type(t).__name__ for t in TWINS])
+def test_densities_in_jax_are_those_in_torch(twins, index):
+    target, (x, (values, scores)) = TWINS[index], twins[index]
+    np.testing.assert_allclose(values, target.log_prob(x).numpy(), rtol=1e-10, atol=1e-10)
+    np.testing.assert_allclose(scores, target.score(x).numpy(), rtol=1e-9, atol=1e-9)
 
 
 def test_refuses_bad_arguments():

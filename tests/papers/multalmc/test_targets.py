@@ -40,7 +40,7 @@ SAMPLED = {
     "rings": Rings,
     "funnel": lambda: Funnel(4, 3.0),
     "double wells": lambda: DoubleWell(4, 2, 2.0),
-    "phi^4": lambda: PhiFour(6, 0.1, beta=5.0),
+    "phi^4": lambda: PhiFour(6, 0.1, beta=5.0, grid_points=100),
 }
 
 
@@ -89,7 +89,7 @@ def test_exact_draws_meet_steins_identity(make):
     ids=["mixture", "rings", "eight Gaussians", "funnel"],
 )
 def test_densities_that_are_said_to_be_normalised_are(target, low, high):
-    axis = torch.linspace(low, high, 2000, dtype=torch.float64)  # no point at 0: rings have a pole
+    axis = torch.linspace(low, high, 800, dtype=torch.float64)  # no point at 0: rings have a pole
     points = torch.cartesian_prod(axis, axis)
     mass = target.log_prob(points).exp().sum() * (axis[1] - axis[0]) ** 2
     assert float(mass) == pytest.approx(1, abs=2e-3)
@@ -116,7 +116,7 @@ def test_draws_of_mixtures_have_the_marginals_of_their_densities():
 
 
 def test_weights_of_modes_are_those_of_draws():
-    for target in (unequal(), Rings(), DoubleWell(4, 2, 2.0), PhiFour(6, 0.1, beta=5.0)):
+    for target in (unequal(), Rings(), DoubleWell(4, 2, 2.0), SAMPLED["phi^4"]()):
         x = target.sample(20000, torch.Generator().manual_seed(2), torch.float64)
         found = target.mode_probabilities(x)
         assert found.shape == (20000, len(target.mode_weights))
