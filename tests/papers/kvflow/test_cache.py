@@ -222,13 +222,14 @@ def test_no_more_prefetches_are_under_way_than_allowed(make):
     for agent in range(5, 10):
         serve(cache, prompt(agent), str(agent), fixed_len=8)
         cache.settle(timeout=10)
-    most = 0
+    started, most = [], 0
     load = cache._residency.load
 
     def counting(*args, **kwargs):
         nonlocal most
         moves = load(*args, **kwargs)
-        most = max(most, sum(not m.ended for p in cache._prefetches for m in p) + len(moves or ()))
+        started.extend(moves or ())
+        most = max(most, sum(not move.ended for move in started))
         return moves
 
     cache._residency.load = counting
@@ -236,6 +237,23 @@ def test_no_more_prefetches_are_under_way_than_allowed(make):
     cache.settle(timeout=10)
     assert most == 2
     assert [on(cache, prompt(agent))[0] for agent in range(5)] == [8] * 5
+
+
+def test_what_fits_is_prefetched_although_something_larger_does_not(make):
+    """A prefetch without room must not keep smaller ones from theirs."""
+    cache = make(device=24, host=100, policy=StepsToExecution(), prefetch=Prefetcher())
+    large, small = (1, *range(100, 115)), (2, *range(200, 203))
+    serve(cache, large, "large", fixed_len=16)
+    serve(cache, small, "small", fixed_len=4)
+    cache.settle(timeout=10)
+    serve(cache, range(300, 320), "now", fixed_len=20)
+    serve(cache, range(400, 404), "later", fixed_len=4)
+    cache.settle(timeout=10)
+    assert on(cache, large)[0] == on(cache, small)[0] == 0
+    cache.update_steps("app", {"now": 0, "later": 9, "large": 1, "small": 1})
+    cache.settle(timeout=10)
+    assert (on(cache, large)[0], on(cache, small)[0]) == (0, 4)
+    assert cache.stats()["prefetches_refused"] == 1
 
 
 def test_where_everything_fits_prefetching_wins_nothing_and_evicts_nothing(make):

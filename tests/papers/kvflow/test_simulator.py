@@ -232,6 +232,21 @@ def test_the_status_aware_scheduler_computes_others_while_a_prefix_is_loaded():
     assert ttft["fcfs"] == pytest.approx([layered, layered + other])
 
 
+def test_who_waits_for_a_load_does_not_hold_the_room_that_others_need_to_run():
+    """Twelve workflows share a pool in which four can run, and nobody's prefix stays in it."""
+    sizes = Sizes(100, 25, 40)
+    trace = concurrent_workflows(sequential_graph(4), 12, sizes, 2, seed=1)
+    device = 4 * (100 + 25 + 40) * BYTES + 20 * BYTES
+    found = {}
+    for name in ("hicache", "prefetch", "kvflow"):
+        simulator = Simulator.system(name, trace, cpu(1e-4), TINY, device, PLENTY, max_batch=12)
+        found[name] = simulator.run()
+        assert found[name].counts["uncached_requests"] == 0
+    # Passing over who is not ready costs a little where loads are hidden anyway.
+    for name in ("prefetch", "kvflow"):
+        assert found[name].makespan < 1.1 * found["hicache"].makespan
+
+
 def test_a_prompt_larger_than_the_device_is_served_without_the_cache():
     trace = ring(2, Sizes(100, 5, 2), 2)
     report = Simulator.system("kvflow", trace, cpu(1e-4), TINY, 50 * BYTES, PLENTY).run()

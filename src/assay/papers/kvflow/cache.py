@@ -16,10 +16,10 @@ from assay.papers.kvflow.agent_prompts import AgentPrompts
 from assay.papers.kvflow.blocks import BlockLayout, checksum, cut, n_tokens
 from assay.papers.kvflow.eviction import LRU, EvictionPolicy, StepsToExecution
 from assay.papers.kvflow.lease import Lease
-from assay.papers.kvflow.link import PREFETCH, Link
+from assay.papers.kvflow.link import Link
 from assay.papers.kvflow.prefetch import Prefetcher
 from assay.papers.kvflow.radix_tree import AgentKey, Match, Node, token_ids
-from assay.papers.kvflow.residency import Copies, Move, Residency
+from assay.papers.kvflow.residency import Copies, Residency
 from assay.papers.kvflow.tiers import (
     CorruptBlock,
     DeviceTier,
@@ -98,7 +98,6 @@ class PrefixCache:
         self._residency.on_move_end = self._prefetch
         self.tree = self._residency.tree
         self._prefetcher = prefetch
-        self._prefetches: list[list[Move]] = []
         self._prompts: dict[AgentKey, AgentPrompts] = {}
         self._heard: dict[str, float] = {}
         self._leases: OrderedDict[Lease, float] = OrderedDict()
@@ -264,7 +263,7 @@ class PrefixCache:
             if self._prefetcher is not None:
                 self._prefetcher.on_steps(client, steps)
             self._look_after()
-            self._prefetch(count_refusals=True)
+            self._residency.counts["prefetches_refused"] += self._prefetch()
 
     def stats(self) -> dict[str, Any]:
         """What happened so far.
@@ -514,27 +513,9 @@ class PrefixCache:
     def _own(self, kv: Tensor, start: int, stop: int) -> Tensor:
         return cut(kv.detach(), start, stop).to(self._device)
 
-    def _prefetch(self, count_refusals: bool = False) -> None:
-        """Starts loads of what is needed soon, within the prefetcher's limits."""
-        if self._prefetcher is None:
-            return
-        residency = self._residency
-        self._prefetches = [p for p in self._prefetches if not all(move.ended for move in p)]
-        for (client, agent), s in self._prefetcher.wanted():
-            if len(self._prefetches) >= self._prefetcher.max_inflight:
-                return
-            end = self.tree.fixed_end(client, agent)
-            # Evicting what is needed as soon, or sooner, would defeat the purpose.
-            path = [] if end is None else end.path()
-            moves = residency.load(path, PREFETCH, worse_than=s, prefetch=True)
-            if moves is None:
-                # Those that are needed later may evict even less.
-                residency.counts["prefetches_refused"] += count_refusals
-                return
-            self._prefetcher.forget(client, agent)
-            if moves:
-                self._prefetches.append(moves)
-                residency.counts["prefetches"] += 1
+    def _prefetch(self) -> bool:
+        """Starts loads of what is needed soon; whether one was refused."""
+        return self._prefetcher is not None and self._prefetcher.start(self._residency)
 
     def _count_prefetched(self, node: Node) -> None:
         """A prefetched node is used: at the first lookup that finds it, also on its way."""

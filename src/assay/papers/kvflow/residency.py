@@ -138,6 +138,10 @@ class Residency:
         found: Move | None = node.payload.move_to(DEVICE)
         return found
 
+    def coming(self, node: Node) -> bool:
+        """Whether a node is on the device or on its way there."""
+        return self.on_device(node) or self.loading(node) is not None
+
     def n_bytes(self, node: Node) -> int:
         assert self.layout is not None
         return self.layout.n_bytes(node.n_tokens)

@@ -21,10 +21,10 @@ import torch
 from assay.papers.kvflow.blocks import BlockLayout
 from assay.papers.kvflow.eviction import LRU, Belady, EvictionPolicy, StepsToExecution
 from assay.papers.kvflow.hardware import Costs, ModelShape
-from assay.papers.kvflow.link import DEMAND, PREFETCH
+from assay.papers.kvflow.link import DEMAND
 from assay.papers.kvflow.prefetch import Prefetcher
 from assay.papers.kvflow.radix_tree import Node, RadixTree
-from assay.papers.kvflow.residency import DEVICE, Copies, Move, Residency
+from assay.papers.kvflow.residency import DEVICE, Copies, Residency
 from assay.papers.kvflow.scheduler import FCFS, Scheduler, StatusAware
 from assay.papers.kvflow.tiers import DeviceTier
 from assay.papers.kvflow.timeline import Span, Timeline
@@ -298,11 +298,13 @@ class _Waiting:
         self.held_since: float | None = None
         self.stall = 0.0
         self.loaded: set[Node] = set()
+        self.ahead: set[Node] = set()
         self.found = {"device": 0, "prefetched": 0, "host": 0}
         self.n_out = 0
         self.first_token = math.nan
         self.recomputed = 0
         self.reserved = False
+        self.has_room = False
 
     def ready(self, load: bool) -> bool:
         return self.run.ready(self, load)
@@ -342,11 +344,11 @@ class _Run:
         self.running: list[_Waiting] = []
         ahead = simulator.prefetch
         self.prefetcher = ahead and Prefetcher(ahead.ahead, ahead.max_inflight)
-        self.inflight: list[list[Move]] = []
         self.served: dict[int, ServedRequest] = {}
         self.contents: list[tuple[float, dict[tuple[str, str], str]]] = []
         self.idle = 0.0
         self.uncached = 0
+        self.no_room = False
         self.slept_since: float | None = None
         self.awaited: list[set[int]] = [set(request.after) for request in simulator.trace]
         self.process = self.serve()
@@ -392,6 +394,7 @@ class _Run:
             # What happens at this very time is seen by this step.
             yield 0.0
             room = self.sim.max_batch - len(self.running)
+            self.no_room = False
             picked = self.scheduler.pick(self.waiting, room) if room else []
             progress = False
             for request in picked:
@@ -477,17 +480,42 @@ class _Run:
         return match.node.path(), match.n_tokens
 
     def ready(self, request: _Waiting, load: bool) -> bool:
-        nodes, _ = self.path(request.request)
+        nodes, n_cached = self.path(request.request)
         missing = [node for node in nodes if not self.cache.on_device(node)]
-        if load and any(self.cache.loading(node) is None for node in missing):
-            if self.cache.load(nodes, DEMAND) is None:
-                # No room: it waits while anything may still make some, else it computes.
+        if load and not request.has_room:
+            moves = {node: self.cache.loading(node) for node in missing}
+            ahead = [node for node, move in moves.items() if move and move.prefetch]
+            if self.no_room or not self.take_room(request, nodes, n_cached):
+                # Nobody that came later takes it either. It waits while anything may still make
+                # some, else it computes.
+                self.no_room = True
                 return not (self.running or self.moving())
-            self.lock(request, nodes)
-            request.loaded.update(missing)
+            request.loaded.update(node for node, move in moves.items() if move is None)
+            request.ahead.update(ahead)
         if missing and request.held_since is None:
             request.held_since = self.clock.now
         return not missing
+
+    def take_room(self, request: _Waiting, nodes: list[Node], n_cached: int) -> bool:
+        """Takes all that a request needs on the device, or nothing, and starts its loads.
+
+        Requests that wait with their prefixes pinned, and no room left to run in, would be in
+        each other's way.
+        """
+        self.lock(request, nodes)
+        missing = sum(node.n_tokens for node in nodes if not self.cache.coming(node))
+        new = self.room(request, n_cached) if self.sim.running_on_device else 0
+        if not self.cache.make_room(DEVICE, self.layout.n_bytes(missing + new)):
+            self.lock(request, [])
+            return False
+        self.cache.load(nodes, DEMAND)
+        self.reserve(request, new)
+        request.has_room = True
+        return True
+
+    def room(self, request: _Waiting, n_cached: int) -> int:
+        """Tokens that a request will compute."""
+        return len(request.request.prompt_ids) - n_cached + request.request.output_len
 
     def moving(self) -> bool:
         return bool(self.link.pending("load") or self.link.pending("offload"))
@@ -497,7 +525,7 @@ class _Run:
         ids = request.request.prompt_ids
         nodes, n_cached = self.path(request.request)
         self.lock(request, nodes)
-        missing = [n for n in nodes if not self.cache.on_device(n) and not self.cache.loading(n)]
+        missing = [node for node in nodes if not self.cache.coming(node)]
         if missing and self.cache.load(nodes, DEMAND) is None:
             if self.running or self.moving():
                 return False
@@ -506,7 +534,8 @@ class _Run:
             self.lock(request, nodes)
             missing = []
         request.loaded.update(missing)
-        if not self.reserve(request, len(ids) - n_cached + request.request.output_len):
+        self.release(request)  # what was taken with the loads
+        if not self.reserve(request, self.room(request, n_cached)):
             if self.running or self.moving():
                 return False
             self.uncached += 1
@@ -516,7 +545,7 @@ class _Run:
         for node in nodes:
             n_tokens = min(node.depth, n_cached) - (node.depth - node.n_tokens)
             request.found["host" if node in request.loaded else "device"] += n_tokens
-            if node.payload.prefetched:
+            if node.payload.prefetched or node in request.ahead:
                 request.found["prefetched"] += n_tokens
                 node.payload.prefetched = False
             elif (move := self.cache.loading(node)) is not None and move.prefetch:
@@ -550,8 +579,9 @@ class _Run:
                 self.tree.mark_fixed(asked.client, asked.agent, ids[:stop])
             self.cache.tidy()
             for node in end.node.path():
-                there = self.cache.on_device(node) or self.cache.loading(node)
-                if not there and not self.cache.place(node, partial(self.block, node.n_tokens)):
+                if self.cache.coming(node):
+                    continue
+                if not self.cache.place(node, partial(self.block, node.n_tokens)):
                     break
             self.lock(request, [node for node in end.node.path() if self.cache.has_copy(node)])
             if end.new is not None:
@@ -611,31 +641,8 @@ class _Run:
     # Ahead of requests.
 
     def prefetch(self) -> None:
-        if self.prefetcher is None:
-            return
-        self.inflight = [loads for loads in self.inflight if not all(move.ended for move in loads)]
-        refused = math.inf
-        for (client, agent), steps in self.prefetcher.wanted():
-            if len(self.inflight) >= self.prefetcher.max_inflight:
-                return
-            end = self.tree.fixed_end(client, agent)
-            if end is None:
-                continue
-            nodes = end.path()
-            missing = sum(
-                node.n_tokens
-                for node in nodes
-                if not (self.cache.on_device(node) or self.cache.loading(node))
-            )
-            # Where there was no room, there is none for as much that is needed no sooner.
-            if not 0 < missing < refused:
-                continue
-            # Nothing is evicted that is needed as soon.
-            moves = self.cache.load(nodes, PREFETCH, worse_than=steps, prefetch=True)
-            if moves:
-                self.inflight.append(moves)
-            else:
-                refused = missing
+        if self.prefetcher:
+            self.prefetcher.start(self.cache)
 
     def where(self) -> dict[tuple[str, str], str]:
         found: dict[tuple[str, str], str] = {}
