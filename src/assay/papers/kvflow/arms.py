@@ -159,13 +159,13 @@ class Arm:
         """
         calls, first = self.rounds[n], self._served
 
-        def starts(position: int) -> None:
+        def ends(position: int) -> None:
+            # Not before: a request that waits in the queue is the next use of its prompt.
             if isinstance(self._policy, Belady):
                 self._policy.serve(first + position)
-            on_start(calls[position])
 
         begin, start = self.timeline.now(), time.perf_counter()
-        answers = play(self.engine, calls, starts)
+        answers = play(self.engine, calls, lambda position: on_start(calls[position]), ends)
         self.cache.settle()
         self.seconds += time.perf_counter() - start
         self._served += len(calls)

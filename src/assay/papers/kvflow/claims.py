@@ -467,7 +467,7 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         {Scale.SMOKE: Protocol.EXACT, Scale.LAPTOP: Protocol.EXACT},
         "It lets go of suffixes first, and knows no graph; one that does not, as in SGLang, keeps "
-        "old suffixes for ever. The graph earns its keep with branches, joins and several clients.",
+        "old suffixes for ever.",
     ),
     Claim(
         "X3",
@@ -481,5 +481,27 @@ CLAIMS: tuple[Claim, ...] = (
         ),
         {Scale.SMOKE: Protocol.EXACT, Scale.LAPTOP: Protocol.EXACT},
         "Prefixes of equal length; with lengths that differ Belady's rule is no strict bound.",
+    ),
+    *(
+        Claim(
+            f"X4-{case}",
+            f"{where} eviction by steps hits more often than an MRU of fixed prompts.",
+            "none printed; MRU is not compared",
+            "the real loop with a small random model",
+            "ours",
+            Compare(
+                Sample("steps_hit_rate", {"part": "hits", "case": case}),
+                Sample("mru_fixed_hit_rate", {"part": "hits", "case": case}),
+                ">",
+                0.0,
+                min_trials=SEEDS,
+            ),
+            {Scale.LAPTOP: Protocol.EXACT},
+            "What the graph is worth where a cycle is not all there is.",
+        )
+        for case, where in (
+            ("branches", "Where each stage picks one of two agents,"),
+            ("crowd", "With four workflows at once"),
+        )
     ),
 )
