@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from statistics import fmean, quantiles
 from typing import Any
 
@@ -22,6 +22,7 @@ from assay.papers.kvflow.eviction import (
     StepsToExecution,
 )
 from assay.papers.kvflow.hardware import Costs, ModelShape
+from assay.papers.kvflow.lease import Lease
 from assay.papers.kvflow.models import fingerprint, kv_bytes_per_token
 from assay.papers.kvflow.playback import play, rounds_of
 from assay.papers.kvflow.prefetch import Prefetcher
@@ -102,6 +103,26 @@ def looks_ahead(arm: str) -> bool:
     return arm in ("prefetch", "kvflow")
 
 
+class _Foretold(PrefixCache):
+    """Tells Belady's policy, at each lookup, which request of the trace that is.
+
+    Neither earlier nor later will do: until then the request is the next use of its prefix, and
+    from then on the one after it is.
+    """
+
+    def __init__(self, trace: Sequence[TraceRequest], *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self._positions: dict[tuple[int, ...], list[int]] = {}
+        for position, request in reversed(list(enumerate(trace))):
+            self._positions.setdefault(request.prompt_ids, []).append(position)
+
+    def lookup(self, ids: Any, client: str = "default", agent: str = "default") -> Lease:
+        lease = super().lookup(ids, client, agent)
+        assert isinstance(self.policy, Belady)
+        self.policy.serve(self._positions[lease.ids].pop())
+        return lease
+
+
 class Arm:
     """One way to manage the cache, on a real loop of its own.
 
@@ -133,15 +154,16 @@ class Arm:
         self.seconds = 0.0
         self.last_round = (0.0, 0.0)
         self.timeline = Timeline()
-        self._policy = policy_of(name, [r for calls in self.rounds for r in calls])
-        self._served = 0
+        trace = [request for calls in self.rounds for request in calls]
+        policy = policy_of(name, trace)
         per_token = kv_bytes_per_token(model)
         tiers: list[Any] = [DeviceTier(load.capacity * per_token, model.device)]
         if name in TIERED:
             tiers.append(HostTier(load.tokens * per_token, model.device.type == "cuda"))
-        self.cache = PrefixCache(
+        make = partial(_Foretold, trace) if name == "belady" else PrefixCache
+        self.cache = make(
             tiers,
-            self._policy,
+            policy,
             Prefetcher() if looks_ahead(name) else None,
             fingerprint(model),
             link_gbps=link_gbps,
@@ -157,18 +179,11 @@ class Arm:
         The time runs until all copies have ended, so that a prefetch for the next round is paid
         for by the arm that makes it, and takes nothing from the one that plays next.
         """
-        calls, first = self.rounds[n], self._served
-
-        def ends(position: int) -> None:
-            # Not before: a request that waits in the queue is the next use of its prompt.
-            if isinstance(self._policy, Belady):
-                self._policy.serve(first + position)
-
+        calls = self.rounds[n]
         begin, start = self.timeline.now(), time.perf_counter()
-        answers = play(self.engine, calls, lambda position: on_start(calls[position]), ends)
+        answers = play(self.engine, calls, lambda position: on_start(calls[position]))
         self.cache.settle()
         self.seconds += time.perf_counter() - start
-        self._served += len(calls)
         self.last_round = (begin, self.timeline.now())
         self.answers += zip(calls, answers, strict=True)
 
