@@ -16,6 +16,7 @@ METRICS: Mapping[str, str] = {
     "funnel": "sliced_ks",
     "wells": "w2",
     "plane": "weight_tv",
+    "three": "weight_tv",
     "field": "weight_error",
     "ionosphere": "log_loss",
     "sonar": "log_loss",
@@ -28,6 +29,7 @@ LOST = 1e9
 
 FIELDS = (0.0, 0.002, 0.005)
 EPSILONS = (0.05, 0.1, 0.2, 0.4)
+LARGER_EPSILONS = (0.1, 0.2, 0.4, 0.8)
 STAGES = (3, 5, 7, 9, 11)
 TAIL_DIMS = (2, 10)
 REACHED = 0.15
@@ -97,6 +99,8 @@ _NAMES = {
     "ulmc": "underdamped Langevin",
     "ula": "unadjusted Langevin",
 }
+
+_THREE = "three bumps of weights 0.2, 0.5 and 0.3, twelve standard deviations apart"
 
 
 def _arm(target: str, sampler: str) -> Mapping[str, Param]:
@@ -427,6 +431,26 @@ CLAIMS: tuple[Claim, ...] = (
         Threshold(Sample("largest", _arm("eight", "nuts")), ">", 0.9, min_trials=SEEDS),
         _OURS,
         "More than 90 % of the chains end in the same mode.",
+    ),
+    Claim(
+        "X8-nuts",
+        "On the target of the card's example NUTS stays in the mode nearest to its start.",
+        "none printed",
+        _THREE,
+        "ours",
+        Threshold(Sample("largest", _arm("three", "nuts")), ">", 0.9, min_trials=SEEDS),
+        _OURS,
+        "More than 90 % of the chains end in the same mode. The largest weight is 0.5.",
+    ),
+    Claim(
+        "X8-weights",
+        "On the target of the card's example MultALMC finds all modes and their weights.",
+        "none printed",
+        _THREE,
+        "ours",
+        Threshold(Sample("weight_tv", _arm("three", "multalmc")), "<", 0.1, min_trials=SEEDS),
+        _OURS,
+        "Total variation of the weights below 0.1, with constants that were not searched on it.",
     ),
     _gate(
         "X3-mean",

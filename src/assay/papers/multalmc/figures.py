@@ -35,6 +35,7 @@ TARGETS: Mapping[str, str] = {
     "rings": "rings",
     "funnel": "funnel",
     "wells": "double wells",
+    "three": "three bumps",
 }
 
 BASES: Mapping[str, tuple[str, str]] = {
@@ -55,7 +56,7 @@ def figures(results: Results) -> Iterable[Figure]:
             partial(_particles, frames[0]),
             ("C1-pt", "X2-modes"),
         )
-    compared = results.where(part="compare")
+    compared = Results([r for r in results.where(part="compare") if r.params["target"] in _DRAWN])
     if compared:
         yield Figure(
             "distances",
@@ -238,14 +239,15 @@ def _distances(compared: Results) -> MatplotlibFigure:
     return figure
 
 
+_DRAWN = ("eight", "forty", "rings", "funnel", "wells")
 _METRIC_NAMES = {"w2": "entropic W2", "sliced_ks": "sliced KS"}
 
 
 def _few_ticks(axis: Axes, values: Sequence[float]) -> None:
     """Two or three round numbers on a logarithmic axis that spans little more than a decade."""
     low, high = min(values), max(values)
-    steps = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50, 100, 200, 500)
-    shown = [step for step in steps if low * 0.8 <= step <= high * 1.25]
+    steps = [digit * 10.0**power for power in range(-3, 4) for digit in (1, 1.5, 2, 3, 5, 7)]
+    shown = [step for step in steps if low * 0.9 <= step <= high * 1.1]
     shown = shown[:: max(1, len(shown) // 3)]
     axis.set_xticks(shown, [f"{step:g}" for step in shown])
     axis.minorticks_off()
@@ -445,6 +447,7 @@ def _epsilon(averaging: Results, inflation: Results) -> MatplotlibFigure:
         axis.plot(list(groups), [fmean(v) for v in groups.values()], "o-", color="C0")
         axis.set(xlabel="epsilon", ylabel=label)
     axes[0].set(xscale="log", yscale="log")
+    axes[0].set_yticks([0.005, 0.01, 0.02, 0.05], ["0.005", "0.01", "0.02", "0.05"])
     ticks = list(_means(averaging, "square_error"))
     axes[0].set_xticks(ticks, [f"{eps:g}" for eps in ticks])
     axes[0].minorticks_off()

@@ -32,6 +32,9 @@ _MAKERS: Mapping[str, Callable[[int], AnalyticTarget]] = {
     "rings": lambda dim: targets.Rings(),
     "funnel": targets.Funnel,
     "wells": targets.DoubleWell,
+    "three": lambda dim: targets.GaussianMixture(
+        torch.tensor([[4.0, 4.0], [16.0, 4.0], [10.0, 15.0]]), 1.0, [0.2, 0.5, 0.3]
+    ),
 }
 
 _REFERENCE = 1_000_000
@@ -176,8 +179,8 @@ def reach(params: Params, seed: int, context: Context) -> Metrics:
 
 
 def _ladder(most: int, more: int) -> list[int]:
-    """Budgets that double up to `more` times the largest."""
-    return [most * more // 2**k for k in reversed(range(6 + more.bit_length() - 1))]
+    """Budgets that rise by a factor of four up to `more` times the largest, 1 or 4."""
+    return [most * more // 4**k for k in reversed(range(4 if more == 1 else 5))]
 
 
 def _reached(curve: list[tuple[int, float]], level: float) -> float:
@@ -202,12 +205,16 @@ def stages(params: Params, seed: int, context: Context) -> Metrics:
 
 
 def logistic(params: Params, seed: int, context: Context) -> Metrics:
-    """A sampler on a logistic regression, beside a long run of NUTS; the seed splits the data."""
+    """A sampler on a logistic regression, beside long chains of NUTS; the seed splits the data."""
     name = str(params["target"])
     target = _regression(name, seed)
-    reference = _reference(name, seed)
-    result = draw(target, params, seed, context.device)
-    samples = _finite(result).double()
+    long = _long_nuts(name, seed)
+    own, reference = _halves(long)
+    if params["sampler"] == "nuts":
+        result, samples = long, own
+    else:
+        result = draw(target, params, seed, context.device)
+        samples = _finite(result).double()
     loss = -target.predictive_log_likelihood(samples)
     sd = reference.std(0)
     return {
@@ -217,6 +224,22 @@ def logistic(params: Params, seed: int, context: Context) -> Metrics:
         "sd_error": float((samples.std(0) / sd - 1).abs().max()),
         **_costs(result),
     }
+
+
+@lru_cache(maxsize=1)
+def _long_nuts(name: str, seed: int) -> SampleResult:
+    """Four long chains, the same for all samplers of a data set and seed."""
+    return draw(_regression(name, seed), _LONG_NUTS, seed + _REFERENCE)
+
+
+def _halves(long: SampleResult) -> tuple[Tensor, Tensor]:
+    """The draws of the first two chains, and those of the others that all are compared with."""
+    chains = long.samples.double().unflatten(0, (-1, int(_LONG_NUTS["long"])))
+    return chains[:, :2].flatten(0, 1), chains[:, 2:].flatten(0, 1)
+
+
+_LONG_NUTS: Params = {"sampler": "nuts", "chains": 2000, "long": 4, "evaluations": 20}
+"""Four chains of 10,000 evaluations, each giving 500 draws."""
 
 
 def _log_loss(params: Params, seed: int, context: Context) -> Metrics:
@@ -229,17 +252,6 @@ def _log_loss(params: Params, seed: int, context: Context) -> Metrics:
 def _regression(name: str, seed: int) -> targets.LogisticRegression:
     makers = {"ionosphere": targets.ionosphere, "sonar": targets.sonar}
     return makers[name](seed=seed)
-
-
-@lru_cache(maxsize=1)
-def _reference(name: str, seed: int) -> Tensor:
-    """NUTS from other random numbers, the same for all samplers of a data set and seed."""
-    result = draw(_regression(name, seed), _LONG_NUTS, seed + _REFERENCE)
-    return _finite(result).double()
-
-
-_LONG_NUTS: Params = {"sampler": "nuts", "chains": 4000, "long": 4, "evaluations": 40}
-"""Four chains of 40,000 evaluations, of which each gives 1,000 draws."""
 
 
 def field(params: Params, seed: int, context: Context) -> Metrics:
