@@ -135,7 +135,7 @@ def test_gradients_are_counted_as_a_target_sees_them(dynamics):
     sampler = MultALMC(mixture(), n_steps=200, step_size=0.01, srock_stages=3, dynamics=dynamics)
     result = sampler.sample(4)
     assert result.n_grad == sampler.target.n_grad
-    assert result.n_logp == sampler.target.n_logp == 1
+    assert result.n_logp == sampler.target.n_logp == 2, "both of the look at the target"
     kicks, polish = (2, 3) if dynamics == "underdamped" else (1, 2)
     look = 2  # of CountedTarget.check
     assert result.n_grad == 198 * 3 + (198 - 120) * kicks + polish + look

@@ -101,6 +101,12 @@ def test_bad_targets(target, dim, error, message):
         (lambda x: x.sum(-1) * torch.nan, ValueError, "no finite value"),
         (lambda x: 0.0, TypeError, "got float, wants a tensor"),
         (lambda x: -x.detach().square().sum(-1), ValueError, "cannot differentiate"),
+        (
+            lambda x: torch.zeros(len(x)) + torch.ones((), requires_grad=True),
+            ValueError,
+            "cannot differentiate",
+        ),
+        (lambda x: x.sum(-1) - x.sum(-1).mean(), ValueError, "score of 0 everywhere"),
     ],
 )
 def test_bad_values(log_prob, error, message):
@@ -128,6 +134,69 @@ def test_no_warning_for_what_lies_far_away_or_has_heavy_tails(centre):
         warnings.simplefilter("error")
         as_target(lambda x: -2 * (x - centre).square().sum(-1), 2).check(points())
         as_target(lambda x: -2 * torch.log1p((x - centre).square().sum(-1)), 2).check(points())
+
+
+def test_a_support_that_ends_within_the_base_is_warned_of():
+    def half_normal(x):
+        return torch.where(x[:, 0] > 0, -x.square().sum(-1), -torch.inf)
+
+    outside = int((points()[:, 0] <= 0).sum())
+    with pytest.warns(UserWarning, match=f"not finite at {outside} of 40 draws .* transform"):
+        as_target(half_normal, 2).check(points())
+
+
+@pytest.mark.parametrize("factor", [-1.0, 5.0, 0.2])
+def test_a_score_that_is_not_the_gradient_of_the_log_density_is_warned_of(factor):
+    class Wrong(Gauss):
+        def score(self, x):
+            return factor * super().score(x)
+
+    target = as_target(Wrong())
+    with pytest.warns(UserWarning, match=f"rises along it {1 / factor:.2g} times as fast"):
+        target.check(points())
+    assert (target.n_grad, target.n_logp) == (2, 2)
+
+
+def test_rows_that_depend_on_one_another_are_warned_of():
+    class Mixing(Gauss):
+        def score(self, x):
+            return super().score(x - x.mean(0))
+
+    with pytest.warns(UserWarning, match="changes with the other points of the batch"):
+        as_target(Mixing()).check(points())
+    module = torch.nn.Sequential(
+        torch.nn.BatchNorm1d(2), torch.nn.Linear(2, 1), torch.nn.Softplus(), torch.nn.Flatten(0)
+    )
+    with pytest.warns(UserWarning, match="modules in eval mode"):
+        as_target(module, 2).check(points())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        as_target(lambda x: module.eval()(x) - x.square().sum(-1), 2).check(points())
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e4])
+@pytest.mark.parametrize("n", [1, 16, 40])
+def test_no_warning_for_a_right_score_however_stiff_or_flat(scale, n):
+    class Scaled(Gauss):
+        def log_prob(self, x):
+            return super().log_prob(x / scale)
+
+        def score(self, x):
+            return super().score(x / scale) / scale
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        as_target(Scaled()).check(points(n))
+
+
+def test_inference_mode_does_not_stop_automatic_differentiation():
+    weights = torch.nn.Parameter(torch.tensor([1.0, 4.0]))
+    target = as_target(lambda x: -0.5 * (weights * x.square()).sum(-1), 2)
+    with torch.inference_mode():
+        x = torch.ones(3, 2)
+        torch.testing.assert_close(target.score(x), -weights.expand(3, 2))
+        target.check(x)
+    assert weights.grad is None
 
 
 def test_potential_of_a_pyro_model():

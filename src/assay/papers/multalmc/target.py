@@ -68,11 +68,16 @@ class CountedTarget:
         return self._score(x)
 
     def _differentiate(self, x: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+            # Which forbids what is asked for here, and a clone leaves it behind.
+            with torch.inference_mode(False):
+                return self._differentiate(x.clone())
         with torch.enable_grad():
             x = x.detach().requires_grad_()
             (gradient,) = torch.autograd.grad(self._log_prob(x).sum(), x)
         return gradient
 
+    @torch.no_grad()
     def check(self, x: Tensor) -> None:
         """Evaluates both once and says what is wrong with them.
 
@@ -81,38 +86,78 @@ class CountedTarget:
 
         Raises:
             TypeError: something else than floating-point tensors comes back.
-            ValueError: a wrong shape, dtype or device, or no finite value anywhere.
+            ValueError: a wrong shape, dtype or device, no finite value anywhere, or a density
+                that is flat everywhere.
 
         Warns:
-            UserWarning: far from the origin the score points outward, as that of exp(+V) does.
+            UserWarning: what runs but gives wrong draws. Some log-densities are not finite; the
+                score is not the gradient of `log_prob`; it is another one for the same point
+                among other points; far from the origin it points outward, as that of exp(+V) does.
         """
         n, d = x.shape
-        _check_values("log_prob", self.log_prob(x), (n,), x)
+        values = self.log_prob(x)
+        _check_values("log_prob", values, (n,), x)
+        lost = n - int(values.isfinite().sum())
+        if lost:
+            _warn(
+                f"log_prob is not finite at {lost} of {n} draws of the base; where a support ends "
+                "the score does not tell: transform the target to all of R^d"
+            )
         try:
             gradient = self.score(x)
         except RuntimeError as error:
-            if "does not require grad" not in str(error):
+            if not any(words in str(error) for words in _NO_GRADIENT):
                 raise
             raise ValueError(
                 "target: got a log-density that torch cannot differentiate, wants torch operations"
                 " from x to the result, or a target with a method score"
             ) from error
         _check_values("score", gradient, (n, d), x)
-        self._check_sign(x)
+        if self._score != self._differentiate:
+            self._check_score(x[:8], gradient[:8])
+        self._check_tails(x, gradient)
 
-    def _check_sign(self, x: Tensor) -> None:
+    def _check_score(self, x: Tensor, gradient: Tensor) -> None:
+        size = gradient.norm(dim=1)
+        step = 0.01 * gradient / size[:, None]
+        ahead, behind = self.log_prob(torch.cat([x + step, x - step])).chunk(2)
+        # Nothing is said of what rounding may explain: x may be in single precision.
+        clear = 0.02 * size > 100 * torch.finfo(x.dtype).eps * (1 + ahead.abs())
+        ratio = ((ahead - behind) / (0.02 * size))[clear]
+        if len(ratio) and not 0.5 < float(ratio.median()) < 2:
+            _warn(
+                "its score is not the gradient of its log_prob, which rises along it "
+                f"{float(ratio.median()):.2g} times as fast as it says; draws follow the score"
+            )
+
+    def _check_tails(self, x: Tensor, gradient: Tensor) -> None:
         # Far enough for the tails to decide wherever the mass lies; a majority, as one point of
         # a funnel's neck outweighs all others.
         far = 1000 * x[:32]
         far = torch.cat([far, -far])
-        inward = (self.score(far) * far).sum(-1)
+        score, again = self.score(torch.cat([far, x[:8]])).split([len(far), len(x[:8])])
+        if not (score.any() or gradient.any()):
+            raise ValueError("target: got a score of 0 everywhere, wants a log-density of x")
+        change, size = (again - gradient[:8]).norm(dim=1), gradient[:8].norm(dim=1)
+        if (change > 0.01 * size).sum() > len(size) / 2:
+            _warn(
+                "its score at a point changes with the other points of the batch, or by chance; "
+                "it wants each row of x by itself, and modules in eval mode"
+            )
+        inward = (score * far).sum(-1)
         inward = inward[inward.isfinite()]
         if (inward > 0).sum() > len(inward) / 2:
-            warnings.warn(
-                "target: its score points away from the origin on far points, as if the sign of "
-                "log_prob were wrong; it wants log pi = -V, not the potential V",
-                stacklevel=4,
+            _warn(
+                "its score points away from the origin on far points, as if the sign of "
+                "log_prob were wrong; it wants log pi = -V, not the potential V"
             )
+
+
+_NO_GRADIENT = ("does not require grad", "not have been used in the graph")
+
+
+def _warn(what: str) -> None:
+    warnings.warn(f"target: {what}", stacklevel=5)
 
 
 def _check_values(name: str, values: Any, shape: tuple[int, ...], x: Tensor) -> None:
