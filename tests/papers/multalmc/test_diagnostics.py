@@ -9,6 +9,7 @@ from assay.papers.multalmc.diagnostics import (
     largest_curvature,
     stability_number,
     two_budget_agreement,
+    virial,
 )
 from assay.papers.multalmc.multalmc import MultALMC
 from assay.papers.multalmc.sampler import TooManyDead
@@ -51,8 +52,36 @@ def test_curvature_of_a_gaussian_and_of_a_quartic():
     assert largest_curvature(
         lambda x: -(x.square() / spread).sum(1) / 2, torch.zeros(3, 2), dim=2
     ) == pytest.approx(2.0, rel=1e-4)
-    at = torch.tensor([[1.0], [2.0]])
+    at = torch.tensor([[1.0], [2.0]], dtype=torch.float64)
     assert largest_curvature(lambda x: -x.pow(4).sum(1), at, dim=1) == pytest.approx(48, rel=1e-3)
+
+
+def test_curvature_of_a_module_in_single_precision():
+    module = torch.nn.Sequential(torch.nn.Linear(2, 1), torch.nn.Flatten(0))
+    bent = largest_curvature(lambda x: module(x) - 2 * x.square().sum(1), torch.randn(5, 2), dim=2)
+    assert bent == pytest.approx(4, rel=0.02)
+    assert all(weight.grad is None for weight in module.parameters())
+
+
+def test_virial_is_one_for_exact_draws_and_the_factor_of_hot_ones():
+    two = GaussianMixture(torch.tensor([[-9.0, 0.0], [9.0, 3.0]]), 0.5, [0.3, 0.7])
+    draws = two.sample(4000, seeded())
+    found = virial(two, torch.cat([draws, torch.full((1, 2), torch.nan)]))
+    assert abs(found.value - 1) < 4 * found.error < 0.5
+    centres = two.means[two.assign(draws)].float()
+    hot = virial(two, centres + 3**0.5 * (draws - centres))
+    assert abs(hot.value - 3) < 4 * hot.error < 1.5
+
+
+def test_virial_tells_a_run_just_beyond_stability_whose_draws_are_finite():
+    normal = gaussian(1.0, 0.0)
+    for step_size, hot in ((0.05, True), (0.02, False)):
+        sampler = MultALMC(normal, n_steps=400, step_size=step_size, generator=seeded())
+        result = sampler.sample(300)
+        assert result.finite_mask.all()
+        found = virial(normal, result.samples)
+        assert (found.value > 2) == hot
+        assert (stability_number(sampler, 1.0).number > stability_limit(5)) == hot
 
 
 def test_displacement_tells_a_run_that_cannot_follow():
@@ -90,9 +119,13 @@ def test_bad_arguments():
         stability_number(sampler, -1.0)
     with pytest.raises(ValueError, match=r"^samples: got \(4, 3\)"):
         effective_displacement(sampler, torch.zeros(4, 3))
-    with pytest.raises(ValueError, match=r"^samples: got none that is finite"):
+    with pytest.raises(ValueError, match=r"^samples: got 0 that are finite, wants >= 1"):
         effective_displacement(sampler, torch.full((4, 2), torch.nan))
     with pytest.raises(ValueError, match=r"^width: got 0"):
         largest_curvature(gaussian(), torch.zeros(2, 2), width=0.0)
+    with pytest.raises(ValueError, match=r"^x: got \(2,\), wants \(N, 2\)"):
+        largest_curvature(gaussian(), torch.zeros(2))
+    with pytest.raises(ValueError, match=r"^samples: got 1 that are finite, wants >= 2"):
+        virial(gaussian(), torch.zeros(1, 2))
     with pytest.raises(ValueError, match=r"^num_samples: got 1"):
         two_budget_agreement(lambda n: sampler, 10, 1)

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
         largest_curvature,
         stability_number,
         two_budget_agreement,
+        virial,
     )
     from assay.papers.multalmc.multalmc import MultALMC
     from assay.papers.multalmc.multcdiff import MultCDiff
@@ -49,6 +50,7 @@ __all__ = [
     "stability_number",
     "stability_polynomial",
     "two_budget_agreement",
+    "virial",
 ]
 
 _HOMES = {
@@ -61,6 +63,7 @@ _HOMES = {
         "largest_curvature",
         "stability_number",
         "two_budget_agreement",
+        "virial",
     ],
     "multalmc": ["MultALMC"],
     "sampler": ["SampleResult", "Sampler", "State", "StepInfo", "TooManyDead"],
