@@ -9,8 +9,9 @@ import pytest
 import torch
 from tests.papers.kvflow.serving import MODEL, TOKENIZER, generated, ids, until
 
-from assay.papers.kvflow import Engine, Sampling, StepGraph
-from assay.papers.kvflow.models import check_model
+from assay.papers.kvflow import Engine, PrefixCache, Sampling, StepGraph
+from assay.papers.kvflow.models import check_model, fingerprint, kv_bytes_per_token
+from assay.papers.kvflow.tiers import DeviceTier, HostTier
 
 
 @pytest.fixture
@@ -260,3 +261,29 @@ def test_what_runs_ends_with_a_workflow_that_fails(engine):
             graph, {"slow": ids(9, 1), "bad": lambda answers: 1 / 0}, ignore_eos=True
         )
     until(lambda: engine.stats()["cancelled"] == 1)
+
+
+def test_who_waits_for_room_is_not_computed_in_full():
+    """Room for two prefixes, four that are asked for at once: each is loaded in its turn."""
+    fixed = [ids(40, seed) for seed in range(4)]
+    per_token = kv_bytes_per_token(MODEL)
+    tiers = [DeviceTier(110 * per_token), HostTier(2**30)]
+    link = 40 * per_token / 0.02 / 1e9
+    with PrefixCache(tiers, fingerprint=fingerprint(MODEL), link_gbps=link) as cache:
+        with Engine(MODEL, TOKENIZER, cache) as engine:
+            for turn in range(3):
+                prompts = [(*f, *ids(4, 100 + 10 * turn + k)) for k, f in enumerate(fixed)]
+                told = {"fixed_len": 40, "max_new_tokens": 3, "ignore_eos": True}
+                if turn:
+                    futures = [engine.submit(p, f"c{k}", **told) for k, p in enumerate(prompts)]
+                    answers = [future.result(60) for future in futures]
+                    assert [sum(a.cached_tokens.values()) for a in answers] == [40] * 4
+                else:
+                    answers = []
+                    for k, p in enumerate(prompts):
+                        answers.append(engine.submit(p, f"c{k}", **told).result(60))
+                        cache.settle(10)
+                for prompt, answer in zip(prompts, answers, strict=True):
+                    assert answer.ids == generated(prompt, 3, eos_token_id=None)
+                cache.settle(10)
+        assert "lost_tokens" not in cache.stats()

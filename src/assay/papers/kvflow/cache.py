@@ -148,6 +148,11 @@ class PrefixCache:
                 "keys and values of one model are of no use to another"
             )
 
+    @property
+    def moving(self) -> bool:
+        """Whether copies are under way, which keep others from being evicted."""
+        return self._residency.n_moves > 0
+
     def peek(self, ids: Any) -> Match:
         """What a lookup would find, without counting as one.
 

@@ -88,6 +88,7 @@ class _Request:
     submitted: float = field(default_factory=time.perf_counter)
     skips: int = 0
     lease: Lease | None = None
+    loads: bool = False
     cached: dict[str, int] = field(default_factory=dict)
     output: list[int] = field(default_factory=list)
     first_token: float = math.nan
@@ -165,6 +166,7 @@ class Engine:
         self._thread: threading.Thread | None = None
         self._idle_since: float | None = None
         self._closing = False
+        self._no_room = False
         self._counts = {"completed": 0, "cancelled": 0, "failed": 0, "generated_tokens": 0}
 
     def submit(
@@ -367,11 +369,18 @@ class Engine:
                 if not load:
                     return False
                 request.lease = self.cache.lookup(request.ids, request.client, request.agent)
-                request.lease.load()
+            if not request.loads:
+                if self._no_room or not load:
+                    return False  # who came earlier gets room first
+                if not request.lease.load_whole():
+                    # It waits for those who will give some up, else it computes what has none.
+                    self._no_room = True
+                    return not (self.cache.moving or any(r.loads for r in self._waiting))
+                request.loads = True
                 request.held_up = self.timeline.now()
             return not request.lease.loading
         except LeaseExpired:
-            request.lease = None
+            request.lease, request.loads = None, False
             return False
 
     def _step(self) -> None:
@@ -384,6 +393,7 @@ class Engine:
         with self._wake:
             waiting = list(self._waiting)
         room = self.max_batch - len(self._running)
+        self._no_room = False
         picked = self._scheduler.pick(waiting, room) if room else []
         if waiting and not (picked or self._running):
             self._idle(waiting)
@@ -407,8 +417,8 @@ class Engine:
         """Waits for the first load to end, and not so long that others would notice."""
         if self._idle_since is None:
             self._idle_since = self.timeline.now()
-        lease = next((request.lease for request in waiting if request.lease is not None), None)
-        if lease is None:  # a scheduler of the user's has its reasons
+        lease = next((request.lease for request in waiting if request.loads), None)
+        if lease is None:  # others' copies, or a scheduler of the user's, have their reasons
             time.sleep(_GLANCE_S)
             return
         with contextlib.suppress(TimeoutError, LeaseExpired):

@@ -107,6 +107,21 @@ class Lease:
             self._shrink()
             return self._n_tokens
 
+    def load_whole(self) -> bool:
+        """As `load`, but starts nothing and gives nothing up where there is no room for all.
+
+        Returns:
+            Whether all of it is on the device or on its way.
+
+        Raises:
+            LeaseExpired: the prefix was taken back.
+        """
+        residency = self._residency
+        with residency.tree.lock:
+            self._check()
+            nodes = [node for node, _ in self._segments()]
+            return all(n.attached for n in nodes) and residency.load(nodes, DEMAND) is not None
+
     def wait(self, timeout: float | None = None) -> int:
         """Blocks until everything is on the device, after loading what is not.
 
