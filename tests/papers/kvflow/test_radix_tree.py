@@ -190,3 +190,9 @@ def test_steps_that_are_no_count_name_their_agent(s):
 def test_page_size_is_checked():
     with pytest.raises(ValueError, match="page_size: got 0, wants an integer >= 1"):
         RadixTree(page_size=0)
+
+
+@pytest.mark.parametrize("value", ["2", None, [1]])
+def test_steps_that_are_no_numbers_are_named(value):
+    with pytest.raises(TypeError, match=r"steps\['a'\]: got .*, wants an integer >= 0"):
+        RadixTree().update_steps("app", {"a": value})

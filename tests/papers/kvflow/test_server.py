@@ -13,7 +13,7 @@ import uvicorn
 from tests.papers.kvflow.serving import MODEL, TOKENIZER, generated, until
 
 from assay.papers.kvflow import Engine, PrefixCache, fingerprint
-from assay.papers.kvflow.server import create_app
+from assay.papers.kvflow.server import Message, create_app
 
 CHAT = [
     {"role": "system", "content": "You plan. " * 20},
@@ -208,3 +208,8 @@ def test_stats_are_json(address):
     stats = json.loads(httpx.get(f"{address}/stats").text)
     assert stats["completed"] > 0
     assert stats["cache"]["tiers"]["device"]["capacity_bytes"] == 10**6
+
+
+def test_a_part_of_a_message_without_its_text_is_refused():
+    with pytest.raises(ValueError, match=r"messages: got .*, wants a text in it"):
+        Message(role="user", content=[{"type": "text"}]).plain()

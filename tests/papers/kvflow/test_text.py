@@ -82,3 +82,12 @@ def test_what_is_no_text_is_decoded_as_the_tokenizer_does():
         pieces = [writer.add(token) for token in ids(30, seed)]
         pieces.append(writer.finish())
         assert "".join(pieces) == TOKENIZER.decode(ids(30, seed))
+
+
+def test_half_a_character_is_refused():
+    told = {"role": "user", "content": "\ud800"}
+    for prompt in ("\ud800x", ("fine", "\ud800")):
+        with pytest.raises(ValueError, match="prompt: got half a character at 0, wants text"):
+            encode(TOKENIZER, prompt)
+    with pytest.raises(ValueError, match="messages: got half a character"):
+        encode_chat(TOKENIZER, [told])

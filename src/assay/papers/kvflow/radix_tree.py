@@ -14,6 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from numbers import Real
 from typing import Any, Protocol, Self
 
 from assay.toolkits.checks import whole
@@ -383,9 +384,11 @@ class RadixTree:
                 its value when it is.
 
         Raises:
-            ValueError: naming the agent whose value is none of these.
+            TypeError, ValueError: naming the agent whose value is none of these.
         """
         for agent, s in steps.items():
+            if not isinstance(s, Real):
+                raise TypeError(f"steps[{agent!r}]: got {s!r}, wants an integer >= 0 or infinity")
             if isinstance(s, bool) or not (s == math.inf or (s >= 0 and s == int(s))):
                 raise ValueError(f"steps[{agent!r}]: got {s!r}, wants an integer >= 0 or infinity")
         with self.lock:

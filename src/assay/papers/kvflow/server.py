@@ -126,6 +126,8 @@ class Message(BaseModel):
         if not isinstance(content, str):
             if odd := [part.get("type") for part in content if part.get("type") != "text"]:
                 raise ValueError(f"messages: got content of type {odd[0]!r}, wants text")
+            if odd := [part for part in content if not isinstance(part.get("text"), str)]:
+                raise ValueError(f"messages: got {odd[0]!r}, wants a text in it")
             content = "".join(part["text"] for part in content)
         return {"role": self.role, "content": content}
 

@@ -35,9 +35,9 @@ def encode(
         ValueError: an id is not in the vocabulary.
     """
     if isinstance(prompt, str):
-        return tuple(tokenizer(prompt).input_ids), None
+        return tuple(tokenizer(_writable("prompt", prompt)).input_ids), None
     if isinstance(prompt, tuple) and len(prompt) == 2 and isinstance(prompt[0], str):
-        fixed, dynamic = prompt
+        fixed, dynamic = (_writable("prompt", part) for part in prompt)
         first = tokenizer(fixed).input_ids
         second = tokenizer(dynamic, add_special_tokens=False).input_ids
         return (*first, *second), len(first)
@@ -50,6 +50,15 @@ def encode(
         if not 0 <= token < len(tokenizer):
             raise ValueError(f"prompt: got id {token}, wants one from 0 to {len(tokenizer) - 1}")
     return ids, None
+
+
+def _writable(name: str, text: str) -> str:
+    """A text, unless tokenizers would refuse it without saying why."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ValueError(f"{name}: got half a character at {error.start}, wants text") from None
+    return text
 
 
 def encode_chat(
@@ -87,7 +96,7 @@ def encode_chat(
             )
         except TemplateError as error:
             raise ValueError(f"messages: the chat template refuses them: {error}") from None
-        return cast(str, written)
+        return _writable("messages", cast(str, written))
 
     full = text(messages, True)
     if not n_fixed:
