@@ -101,3 +101,10 @@ def test_traces_may_hold_text(tmp_path):
 def test_bad_values_are_refused(tmp_path):
     with pytest.raises(ValueError, match="n_agents: got 1"):
         run("trace", tmp_path / "a", *SMALL, "--agents", 1)
+
+
+def test_skipping_every_call_is_refused_by_the_options_name(tmp_path):
+    call = {"client": "c", "agent": "a", "prompt_ids": [1, 2], "output_len": 2}
+    (tmp_path / "a").write_text(json.dumps(call))
+    with pytest.raises(ValueError, match=r"skip: got 1, wants less than the 1 calls"):
+        run("simulate", "--trace", tmp_path / "a", "--skip", 1)

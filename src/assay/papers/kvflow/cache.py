@@ -74,8 +74,8 @@ class PrefixCache:
             tiers: a `DeviceTier`, and slower ones to which it is backed up.
             policy: which node goes first, on every tier; None for LRU.
             prefetch: loads what is needed soon; None loads on demand only.
-            fingerprint: of the model whose keys and values these are: weights, dtype, rotary
-                scaling, adapters.
+            fingerprint: of the model whose keys and values these are (weights, dtype, rotary
+                scaling, adapters), by `models.fingerprint`; an `Engine` refuses another.
             page_size: nodes begin and end at multiples of so many tokens, >= 1.
             link_gbps: slows the copies between device and host down to this rate, in 10^9 bytes
                 a second each way, to emulate a slower link; None does not.

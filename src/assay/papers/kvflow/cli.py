@@ -47,10 +47,15 @@ def serve(
     device_gb: Annotated[
         float, typer.Option(help="Room on the device, in 10^9 bytes.", min=0)
     ] = 1.0,
-    host_gb: Annotated[float, typer.Option(help="Room in host memory; 0: none.", min=0)] = 4.0,
-    disk_gb: Annotated[float, typer.Option(help="Room on disk; 0: none.", min=0)] = 0.0,
+    host_gb: Annotated[float, typer.Option(help="The same in host memory; 0: none.", min=0)] = 4.0,
+    disk_gb: Annotated[float, typer.Option(help="The same on disk; 0: none.", min=0)] = 0.0,
     disk: Annotated[
-        Path | None, typer.Option(help="Folder for it. [default: of the system]", exists=True)
+        Path | None,
+        typer.Option(
+            help="Folder of the disk tier. [default: for temporary files]",
+            exists=True,
+            file_okay=False,
+        ),
     ] = None,
     max_batch: Annotated[int, typer.Option(help="Requests that run at once.", min=1)] = 8,
 ) -> None:
@@ -107,7 +112,10 @@ def trace(
     ] = "smollm2",
     seed: Annotated[int, typer.Option(help="Of everything.", min=0)] = 0,
 ) -> None:
-    """Write the calls of agents, one JSON object a line, as `simulate` reads them."""
+    """Write the calls of agents, one JSON object a line, as `simulate` reads them.
+
+    Prompts are random tokens, but for peer, which needs the data set FinQA.jsonl.
+    """
     from assay.papers.kvflow import workloads
     from assay.papers.kvflow.models import load_model
     from assay.papers.kvflow.trace import write_trace
@@ -137,7 +145,10 @@ def trace(
 @app.command()
 def simulate(
     trace: Annotated[
-        Path, typer.Option(metavar="FILE", help="Calls, as `trace` writes them.", exists=True)
+        Path,
+        typer.Option(
+            metavar="FILE", help="Calls, as `trace` writes them.", exists=True, dir_okay=False
+        ),
     ],
     hardware: Annotated[
         Literal["h100", "h200", "a100", "a10g"], typer.Option(help="Whose times are taken.")
@@ -161,7 +172,12 @@ def simulate(
             min=0,
         ),
     ] = None,
-    host_gb: Annotated[float, typer.Option(help="Room in host memory.", min=0)] = 64.0,
+    host_gb: Annotated[
+        float,
+        typer.Option(
+            help="Room in host memory, in 10^9 bytes; 0, none, leaves nothing to prefetch.", min=0
+        ),
+    ] = 64.0,
     link_efficiency: Annotated[
         float, typer.Option(help="Share of the link's peak that copies reach, in (0, 1].")
     ] = 0.8,
@@ -171,13 +187,13 @@ def simulate(
         str, typer.Option(help="For calls whose prompts are text; as --model of `trace`.")
     ] = "smollm2",
     out: Annotated[
-        Path | None, typer.Option("--json", metavar="FILE", help="Writes the figures too.")
+        Path | None, typer.Option("--json", metavar="FILE", help="Writes the table there too.")
     ] = None,
 ) -> None:
     """Serve a trace in virtual time on a GPU that is not at hand, and compare systems.
 
-    Times are in seconds, shares from 0 to 1; the last column is the makespan of the first system
-    over that of this one.
+    Hits are shares of the prompts' tokens, recomputed counts tokens, times are in seconds; the last
+    column is the makespan of the first system over that of this one.
     """
     import json
 
@@ -185,6 +201,7 @@ def simulate(
     from assay.papers.kvflow.models import load_model
     from assay.papers.kvflow.simulator import SYSTEMS, Simulator
     from assay.papers.kvflow.trace import read_trace
+    from assay.toolkits.checks import one_of
     from assay.toolkits.files import write_text
 
     shape = {
@@ -198,7 +215,11 @@ def simulate(
     def words() -> PreTrainedTokenizerBase:
         return load_model(tokenizer)[1]
 
+    for name in systems or ():
+        one_of("system", name, SYSTEMS)
     requests = read_trace(trace, lambda text: words()(text, add_special_tokens=False).input_ids)
+    if skip >= len(requests):
+        raise ValueError(f"skip: got {skip}, wants less than the {len(requests)} calls of {trace}")
     room = gpu.kv_bytes(shape) if device_gb is None else int(device_gb * 1e9)
     rows: list[dict[str, float | str]] = []
     for name in systems or SYSTEMS:

@@ -5,7 +5,8 @@ A request may carry an object `x_agent` (the openai package sends it by `extra_b
     {"client": "my-app", "agent": "planner", "fixed_tokens": 812,
      "steps": {"planner": 0, "writer": 1, "critic": null}}
 
-`steps` are those of `StepGraph.steps`, null where an agent will not run again. In a conversation
+`steps` are those of `StepGraph.steps`, null where these are infinite (JSON has no such number):
+the agent will not run again. In a conversation
 `fixed_messages`, the number of leading messages that never change, stands in for `fixed_tokens`.
 """
 

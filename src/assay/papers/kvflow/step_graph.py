@@ -221,8 +221,8 @@ class StepGraph:
 
         Args:
             graph: Directed. A node's attribute `join` is that of `add`; an edge with a true
-                attribute `loop` goes back, the edges of a node with a true attribute `branch`
-                are alternatives. Nodes become agents named `str(node)`.
+                attribute `loop` goes back, and edges with a true attribute `branch` that leave
+                one node are alternatives. Nodes become agents named `str(node)`.
 
         Raises:
             TypeError: It is no directed graph.
