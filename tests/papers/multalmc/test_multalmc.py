@@ -128,6 +128,8 @@ def test_averaged_dynamics_bound_a_mixture_from_above():
     assert result.n_grad < 50  # the polish and the look at the target alone
     with pytest.raises(TypeError, match=r"^path_score: got None"):
         AveragedALMC(lambda x: -x.square().sum(1), dim=2, n_steps=10, step_size=0.01)
+    with pytest.raises(ValueError, match=r"^compile: got True"):
+        AveragedALMC(mixture(), n_steps=10, step_size=0.01, compile=True)
 
 
 @pytest.mark.parametrize("dynamics", ["underdamped", "overdamped"])
@@ -147,12 +149,12 @@ def test_chains_know_nothing_of_one_another():
     state = sampler.init(6, seeded(), dtype=torch.float64)
     order = torch.tensor([3, 1, 5, 0, 2, 4])
     noise = torch.randn(2, 6, 2, dtype=torch.float64, generator=seeded(1))
-    constants = (0.9, 0.1, 0.7, True)
-    whole = sampler._move(state.x, state.v, state.y, noise, work(6), *constants)
+    row = sampler._rows[14]
+    whole = sampler._move(state.x, state.v, state.y, noise, row, True, work(6))
     permuted = sampler._move(
-        state.x[order], state.v[order], state.y[order], noise[:, order], work(6), *constants
+        state.x[order], state.v[order], state.y[order], noise[:, order], row, True, work(6)
     )
-    half = sampler._move(state.x[:3], state.v[:3], state.y[:3], noise[:, :3], work(3), *constants)
+    half = sampler._move(state.x[:3], state.v[:3], state.y[:3], noise[:, :3], row, True, work(3))
     for a, b, c in zip(whole, permuted, half, strict=True):
         torch.testing.assert_close(a[order], b)
         torch.testing.assert_close(a[:3], c)
@@ -167,9 +169,9 @@ def test_a_rotated_target_gives_rotated_chains():
         sampler = MultALMC(target, n_steps=20, step_size=0.01)
         state = sampler.init(8, seeded(), dtype=torch.float64)
         x, v, y = (t @ rotation for t in (state.x, state.v, state.y))
-        for lam, late in ((0.2, False), (0.8, True)):
+        for step, late in ((4, False), (16, True)):
             noise = torch.randn(2, 8, 2, dtype=torch.float64, generator=seeded(2)) @ rotation
-            x, v, y = sampler._move(x, v, y, noise, work(8), 0.9, 0.1, lam, late)
+            x, v, y = sampler._move(x, v, y, noise, sampler._rows[step], late, work(8))
         runs.append(x)
     torch.testing.assert_close(runs[0] @ turn, runs[1])
 
@@ -240,6 +242,7 @@ def test_bad_kinds():
         ({"n_steps": 1.5}, "n_steps"),
         ({"base": "normal"}, "base"),
         ({"generator": 3}, "generator"),
+        ({"compile": 1}, "compile"),
         ({"eps": "small"}, "eps"),
     ):
         with pytest.raises(TypeError, match=f"^{word}: got"):

@@ -27,9 +27,9 @@ def draw(target, n=500, seed=0, **settings):
 class Averaged(MultCDiff):
     """With the exact E[Y | z] of a standard normal target, whose precision given r is 1/p."""
 
-    def _fast(self, generator, step, y, r):
-        noise = 1 - self.lambdas[step]
-        return (r / noise) / (1 / noise)
+    def _fast(self, y, centre, noise, rate, tau, spare):
+        p = 1 / (1 + rate)
+        return (rate * centre) / (1 / p)
 
 
 @BOTH

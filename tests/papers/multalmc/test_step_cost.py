@@ -6,7 +6,6 @@ import pytest
 import torch
 
 from assay.papers.multalmc import step_cost as module
-from assay.papers.multalmc.multalmc import MultALMC
 from assay.papers.multalmc.step_cost import step_cost
 from assay.papers.multalmc.targets.mixtures import forty_gaussians
 
@@ -62,27 +61,3 @@ def test_it_runs():
 def test_bad_arguments():
     with pytest.raises(ValueError, match=r"^n_chains: got 0"):
         step_cost(0)
-
-
-@pytest.mark.parametrize("dynamics", ["underdamped", "overdamped"])
-def test_a_whole_step_is_traced_without_a_break(dynamics):
-    """By a backend that runs the graph as it is."""
-    options = {"n_steps": 200, "step_size": 0.005, "dynamics": dynamics}
-    plain, traced = (MultALMC(forty_gaussians(3), **options) for _ in range(2))
-    graphs = []
-
-    def backend(graph, inputs):
-        graphs.append(graph)
-        return graph.forward
-
-    traced._move = torch.compile(traced._move, backend=backend, fullgraph=True)
-    runs = []
-    for sampler in (plain, traced):
-        generator = torch.Generator().manual_seed(0)
-        state = sampler.init(16, generator, dtype=torch.float64)
-        for _ in range(200):
-            state, _ = sampler.step(generator, state)
-        runs.append(state)
-    torch.testing.assert_close(runs[1].x, runs[0].x, atol=1e-8, rtol=1e-8)
-    assert runs[1].n_grad == runs[0].n_grad
-    assert 1 <= len(graphs) <= 6, "lambda and friction change each step without a new graph"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from assay.papers.multalmc.multalmc import MultALMC
+from assay.papers.multalmc.multalmc import MultALMC, Row, Work
 
 
 class AveragedALMC(MultALMC):
@@ -32,6 +32,10 @@ class AveragedALMC(MultALMC):
         path_score: Callable[[float, Tensor], Tensor] | None = None,
         **options: Any,
     ) -> None:
+        if options.get("compile"):
+            raise ValueError(
+                "compile: got True, wants False, as the exact score is another function each step"
+            )
         super().__init__(target, **options)
         if path_score is None and not hasattr(self.target.inner, "marginal"):
             raise TypeError(
@@ -52,15 +56,12 @@ class AveragedALMC(MultALMC):
         x: Tensor,
         y: Tensor,
         z: Tensor,
-        lam: float,
+        row: Row,
         late: bool,
-        time: float,
-        gap: Tensor,
+        gap: Tensor | None,
         out: Tensor | None = None,
     ) -> Tensor:
-        return torch.add(v, self._path_score(lam, x), alpha=time, out=out)
+        return torch.add(v, self._path_score(float(row.lam), x), alpha=float(row.kick), out=out)
 
-    def _fast_step(
-        self, x: Tensor, z: Tensor, noise: Tensor, lam: float, gap: Tensor, work: Sequence[Tensor]
-    ) -> Tensor:
+    def _fast_step(self, x: Tensor, z: Tensor, noise: Tensor, row: Row, work: Work) -> Tensor:
         return z

@@ -8,6 +8,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from assay.papers.multalmc.srock import Scalar, add_scaled
 from assay.toolkits.checks import number
 
 
@@ -23,12 +24,18 @@ class Base(Protocol):
         ...
 
     def pull(
-        self, total: Tensor, gap: Tensor, rate: float, weight: float, out: Tensor | None = None
+        self, total: Tensor, gap: Tensor, rate: Scalar, weight: Scalar, out: Tensor | None = None
     ) -> Tensor:
         """total - weight * rate * score(rate * gap), (N, d), in as few passes as there can be.
 
         Written into `out` if given, which may be `total` or `gap`.
         """
+        ...
+
+    def approach(
+        self, at: Tensor, centre: Tensor, rate: Scalar, weight: Scalar, out: Tensor | None = None
+    ) -> Tensor:
+        """pull(at, centre - at, rate, weight), written into `out` if given, which is neither."""
         ...
 
 
@@ -47,9 +54,14 @@ class Normal:
         return -0.5 * x.square().sum(-1)
 
     def pull(
-        self, total: Tensor, gap: Tensor, rate: float, weight: float, out: Tensor | None = None
+        self, total: Tensor, gap: Tensor, rate: Scalar, weight: Scalar, out: Tensor | None = None
     ) -> Tensor:
-        return torch.add(total, gap, alpha=weight * rate * rate, out=out)
+        return add_scaled(total, gap, weight * rate * rate, out)
+
+    def approach(
+        self, at: Tensor, centre: Tensor, rate: Scalar, weight: Scalar, out: Tensor | None = None
+    ) -> Tensor:
+        return torch.lerp(at, centre, weight * rate * rate, out=out)
 
 
 @dataclass(frozen=True)
@@ -83,8 +95,13 @@ class StudentT:
         return -0.5 * (self.df + x.shape[-1]) * torch.log1p(x.square().sum(-1) / self.df)
 
     def pull(
-        self, total: Tensor, gap: Tensor, rate: float, weight: float, out: Tensor | None = None
+        self, total: Tensor, gap: Tensor, rate: Scalar, weight: Scalar, out: Tensor | None = None
     ) -> Tensor:
         r2 = torch.linalg.vector_norm(gap, dim=-1, keepdim=True).square_()
         scale = weight * rate * rate * (self.df + gap.shape[-1])
         return torch.addcmul(total, gap, scale / (self.df + rate * rate * r2), out=out)
+
+    def approach(
+        self, at: Tensor, centre: Tensor, rate: Scalar, weight: Scalar, out: Tensor | None = None
+    ) -> Tensor:
+        return self.pull(at, torch.sub(centre, at, out=out), rate, weight, out)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -15,12 +15,36 @@ from assay.papers.multalmc import srock
 from assay.papers.multalmc.base import Base, Normal, StudentT
 from assay.papers.multalmc.sampler import Sampler, State
 from assay.papers.multalmc.schedule import Schedule, frictions, lambdas
-from assay.papers.multalmc.score_identity import scaled_ito, scaled_langevin
+from assay.papers.multalmc.score_identity import langevin_euler, scaled_ito
+from assay.papers.multalmc.srock import Scalar, add_scaled
 from assay.toolkits.checks import number, one_of
 
 DYNAMICS = ("underdamped", "overdamped")
 FAST = ("langevin", "ito")
 O_STEPS = ("euler", "exact")
+
+Work: TypeAlias = Sequence[Tensor | None]
+
+
+class Row(NamedTuple):
+    """The numbers of one step.
+
+    Attributes:
+        lam: lambda, within its cut.
+        root, near: sqrt(lambda) and 1 / sqrt(1 - lambda).
+        tau: time step of z = y / sqrt(lambda).
+        kick, drift: time step of the score's estimate, and what it moves x by for each v.
+        keep, spread: of v, or of x if overdamped, what is left of it and the noise added.
+    """
+
+    lam: Scalar
+    root: Scalar
+    near: Scalar
+    tau: Scalar
+    kick: Scalar
+    drift: Scalar
+    keep: Scalar
+    spread: Scalar
 
 
 class MultALMC(Sampler):
@@ -56,6 +80,7 @@ class MultALMC(Sampler):
         dim: d, where the target is a function alone.
         generator: of the random numbers, on the device that is sampled on; by default a new one,
             seeded from torch's global one.
+        compile: see `Sampler`.
 
     Raises:
         TypeError, ValueError: an argument of the wrong kind or out of range, or a fast step that
@@ -81,8 +106,9 @@ class MultALMC(Sampler):
         o_step: str = "euler",
         dim: int | None = None,
         generator: torch.Generator | None = None,
+        compile: bool = False,
     ) -> None:
-        super().__init__(target, n_steps=n_steps, dim=dim, generator=generator)
+        super().__init__(target, n_steps=n_steps, dim=dim, generator=generator, compile=compile)
         self.step_size = number("step_size", step_size, above=0)
         self.eps = number("eps", eps, above=0)
         self.mass = number("mass", mass, above=0)
@@ -101,14 +127,16 @@ class MultALMC(Sampler):
         self._path_steps = sum(lam < 1 - self.lambda_delta for lam in self.lambdas)
         self._check_stability(srock_stages)
         halves = [self._half_friction(gamma) for gamma in frictions(friction, n_steps)]
-        self._friction = [
-            halves[0],
-            *(_compose(a, b) for a, b in pairwise(halves)),
+        joined = [halves[0], *(_compose(a, b) for a, b in pairwise(halves))]
+        self._rows = [
+            self._row_of(lam, *pair) for lam, pair in zip(self.lambdas, joined, strict=True)
         ]
-        self._work: Tensor | None = None
-        self._move: Callable[..., tuple[Tensor, Tensor | None, Tensor]] = (
-            self._underdamped if dynamics == "underdamped" else self._overdamped
-        )
+        if dynamics == "underdamped":
+            self._move = self._compiled(self._move_underdamped)
+            self._polish = self._compiled(self._polish_underdamped)
+        else:
+            self._move = self._compiled(self._move_overdamped)
+            self._polish = self._compiled(self._polish_overdamped)
 
     def _check_stability(self, stages: int) -> None:
         if not self._path_steps:
@@ -135,82 +163,67 @@ class MultALMC(Sampler):
             )
         return 1 - decay, math.sqrt(self.step_size * gamma)
 
+    def _row_of(self, lam: float, keep: float, spread: float) -> Row:
+        h, near = self.step_size, 1 / math.sqrt(max(1 - lam, self.lambda_delta))
+        tau = h / (self.eps * lam)
+        if self.dynamics == "overdamped":
+            return Row(lam, math.sqrt(lam), near, tau, h, 0.0, 1.0, math.sqrt(2 * h))
+        return Row(lam, math.sqrt(lam), near, tau, h / 2, h / self.mass, keep, spread)
+
     def _start(self, n: int, generator: torch.Generator, dtype: torch.dtype) -> State:
         x = self.base.sample(n, self.dim, generator, dtype)
         y, v = torch.randn(2, n, self.dim, generator=generator, dtype=dtype, device=x.device)
         alive = torch.ones(n, dtype=torch.bool, device=x.device)
         velocity = v * math.sqrt(self.mass) if self.dynamics == "underdamped" else None
-        return State(0, x, velocity, y, None, alive)
+        # A view of the draws, which y would be, has guards in compiled code that later ys fail.
+        return State(0, x, velocity, y.clone(), None, alive)
 
     def _advance(self, generator: torch.Generator, state: State) -> State:
-        lam = self.lambdas[state.step]
-        keep, spread = self._friction[state.step]
+        row, work = self._row(state.step, state.x), self._workspace(7, state.x)
+        lam, step = self.lambdas[state.step], state.step + 1
         on_path, late = lam < 1 - self.lambda_delta, lam >= self.lambda_switch
-        count, work = 2 if on_path else 1, self._workspace(state.x)
-        noise = work[:count].normal_(generator=generator)
-        if not on_path:
-            return self._polish(state, noise[0], keep, spread)
-        assert state.y is not None
-        x, v, y = self._move(
-            state.x, state.v, state.y, noise, work[2:].unbind(), keep, spread, lam, late
-        )
-        n_grad = state.n_grad + self._gradients(late)
-        return replace(state, step=state.step + 1, x=x, v=v, y=y, n_grad=n_grad)
-
-    def _workspace(self, like: Tensor) -> Tensor:
-        """Memory of a step, (7, N, d): two draws and five intermediate results."""
-        work = self._work
-        if work is None or work[0].shape != like.shape or work.dtype != like.dtype:
-            work = None
-        if work is None or work.device != like.device:
-            work = self._work = like.new_empty((7, *like.shape))
-        return work
+        noise = work[: 2 if on_path else 1].normal_(generator=generator)
+        if on_path:
+            scratch = (None,) * 5 if self.compile else work[2:].unbind()
+            x, v, y = self._move(state.x, state.v, state.y, noise, row, late, scratch)
+            n_grad = state.n_grad + self._gradients(late)
+            return replace(state, step=step, x=x, v=v, y=y, n_grad=n_grad)
+        n_grad, gradient = state.n_grad + 1, state.gradient
+        if gradient is None:
+            gradient = self.target.score(state.x)
+            n_grad += state.v is not None
+        x, v, gradient = self._polish(state.x, state.v, gradient, noise[0], row)
+        return replace(state, step=step, x=x, v=v, y=None, gradient=gradient, n_grad=n_grad)
 
     def _gradients(self, late: bool) -> int:
-        """Of a step on the path; counted here, as traced code does not count."""
+        """Of a step on the path; counted here, as compiled code does not count."""
         kicks = 2 if self.dynamics == "underdamped" else 1
         return len(self.srock.drift) + (kicks if late else 0)
 
-    def _underdamped(
-        self,
-        x: Tensor,
-        v: Tensor,
-        y: Tensor,
-        noise: Tensor,
-        work: Sequence[Tensor],
-        keep: float,
-        spread: float,
-        lam: float,
-        late: bool,
+    def _move_underdamped(
+        self, x: Tensor, v: Tensor, y: Tensor, noise: Tensor, row: Row, late: bool, work: Work
     ) -> tuple[Tensor, Tensor, Tensor]:
-        h, root, (z, gap, *work) = self.step_size, math.sqrt(lam), work
+        row, (z, *work) = Row(*row), work
         # The last part of a step and the first of the next both act on the velocity alone, with
         # nothing between them: they are one part here, with one draw.
-        v = (keep * v).add_(noise[0], alpha=spread)
-        z = torch.div(y, root, out=z)
-        v = self._kick(v, x, y, z, lam, late, h / 2, gap, out=v)
-        x = torch.add(x, v, alpha=h / self.mass)
-        z = self._fast_step(x, z, noise[1], lam, gap, work)
-        y = z * root
-        return x, self._kick(v, x, y, z, lam, late, h / 2, gap, out=v), y
+        v = row.keep * v
+        v = add_scaled(v, noise[0], row.spread, out=v)
+        z = torch.div(y, row.root, out=z)
+        v = self._kick(v, x, y, z, row, late, work[0], out=v)
+        x = add_scaled(x, v, row.drift)
+        z = self._fast_step(x, z, noise[1], row, work)
+        y = z * row.root
+        return x, self._kick(v, x, y, z, row, late, work[0], out=v), y
 
-    def _overdamped(
-        self,
-        x: Tensor,
-        v: None,
-        y: Tensor,
-        noise: Tensor,
-        work: Sequence[Tensor],
-        keep: float,
-        spread: float,
-        lam: float,
-        late: bool,
+    def _move_overdamped(
+        self, x: Tensor, v: None, y: Tensor, noise: Tensor, row: Row, late: bool, work: Work
     ) -> tuple[Tensor, None, Tensor]:
-        h, root, (z, gap, *work) = self.step_size, math.sqrt(lam), work
-        z = torch.div(y, root, out=z)
-        x = self._kick(x, x, y, z, lam, late, h, gap).add_(noise[0], alpha=math.sqrt(2 * h))
-        z = self._fast_step(x, z, noise[1], lam, gap, work)
-        return x, None, z * root
+        row, (z, *work) = Row(*row), work
+        z = torch.div(y, row.root, out=z)
+        x = self._kick(x, x, y, z, row, late, work[0])
+        x = add_scaled(x, noise[0], row.spread, out=x)
+        z = self._fast_step(x, z, noise[1], row, work)
+        return x, None, z * row.root
 
     def _kick(
         self,
@@ -218,50 +231,47 @@ class MultALMC(Sampler):
         x: Tensor,
         y: Tensor,
         z: Tensor,
-        lam: float,
+        row: Row,
         late: bool,
-        time: float,
-        gap: Tensor,
+        gap: Tensor | None,
         out: Tensor | None = None,
     ) -> Tensor:
         """v + time * b, with the score's estimate b by form B late and by form A before."""
         if late:
-            return torch.add(v, self.target.score(z), alpha=time / math.sqrt(lam), out=out)
-        gap = torch.sub(y, x, out=gap)
-        return self.base.pull(v, gap, 1 / math.sqrt(1 - lam), time, out=out)
+            return add_scaled(v, self.target.score(z), row.kick / row.root, out)
+        return self.base.pull(v, torch.sub(y, x, out=gap), row.near, row.kick, out)
 
-    def _fast_step(
-        self, x: Tensor, z: Tensor, noise: Tensor, lam: float, gap: Tensor, work: Sequence[Tensor]
-    ) -> Tensor:
+    def _fast_step(self, x: Tensor, z: Tensor, noise: Tensor, row: Row, work: Work) -> Tensor:
         """The fast variable's step, of z = y / sqrt(lambda)."""
         centre, *stages = work
-        diffusion: float | Tensor
+        diffusion: float | Tensor = math.sqrt(2)
         if self.fast == "ito":
             assert isinstance(self.base, StudentT)
-            drift, diffusion = scaled_ito(self.target.score, self.base, lam, x, z)
+            drift, diffusion = scaled_ito(self.target.score, self.base, row.lam, x, z)
+            euler = srock.euler_of(drift)
         else:
-            drift, diffusion = scaled_langevin(self.target.score, self.base, lam, x, (centre, gap))
-        tau = self.step_size / (self.eps * lam)
-        return srock.integrate(z, drift, diffusion, tau, self.srock, noise, stages)
+            centre = torch.div(x, row.root, out=centre)
+            euler = langevin_euler(self.target.score, self.base, centre, row.root * row.near)
+        return srock.integrate(z, euler, diffusion, row.tau, self.srock, noise, stages)
 
-    def _polish(self, state: State, noise: Tensor, keep: float, spread: float) -> State:
-        """Langevin dynamics on the target itself."""
-        h, x, n_grad = self.step_size, state.x, state.n_grad + 1
-        gradient = state.gradient
-        if gradient is None:
-            gradient = self.target.score(x)
-        if state.v is None:
-            x = torch.add(x, gradient, alpha=h).add_(noise, alpha=math.sqrt(2 * h))
-            return replace(state, step=state.step + 1, x=x, y=None, n_grad=n_grad)
-        if state.gradient is None:
-            n_grad += 1
-        v = (keep * state.v).add_(noise, alpha=spread).add_(gradient, alpha=h / 2)
-        x = torch.add(x, v, alpha=h / self.mass)
+    def _polish_underdamped(
+        self, x: Tensor, v: Tensor, gradient: Tensor, noise: Tensor, row: Row
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """A step of Langevin dynamics on the target itself."""
+        row = Row(*row)
+        v = row.keep * v
+        v = add_scaled(v, noise, row.spread, out=v)
+        v = add_scaled(v, gradient, row.kick, out=v)
+        x = add_scaled(x, v, row.drift)
         gradient = self.target.score(x)
-        v.add_(gradient, alpha=h / 2)
-        return replace(
-            state, step=state.step + 1, x=x, v=v, y=None, gradient=gradient, n_grad=n_grad
-        )
+        return x, add_scaled(v, gradient, row.kick, out=v), gradient
+
+    def _polish_overdamped(
+        self, x: Tensor, v: None, gradient: Tensor, noise: Tensor, row: Row
+    ) -> tuple[Tensor, None, None]:
+        row = Row(*row)
+        x = add_scaled(x, gradient, row.kick)
+        return add_scaled(x, noise, row.spread, out=x), None, None
 
 
 def _compose(first: tuple[float, float], second: tuple[float, float]) -> tuple[float, float]:

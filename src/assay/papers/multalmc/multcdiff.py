@@ -1,8 +1,9 @@
-"""MultCDiff: a reversed Ornstein-Uhlenbeck process whose score is averaged on the fly (3.5)."""
+"""MultCDiff: a reversed Ornstein-Uhlenbeck process whose score is averaged on the fly."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,13 @@ from torch import Tensor
 
 from assay.papers.multalmc.cdiff import CriticallyDampedOU, OverdampedOU
 from assay.papers.multalmc.sampler import Sampler, State, TooManyDead
-from assay.papers.multalmc.srock import coefficients, integrate, stability_limit
+from assay.papers.multalmc.srock import (
+    Scalar,
+    add_scaled,
+    coefficients,
+    integrate,
+    stability_limit,
+)
 from assay.toolkits.checks import number, one_of
 
 GRIDS = ("stiffness", "ou")
@@ -58,7 +65,7 @@ class MultCDiff(Sampler):
             where V is much steeper than around them. By default as wide as MultALMC's start.
         dynamics: "underdamped" or "overdamped".
         dim: d, where the target is a function alone.
-        generator: of the random numbers; see `Sampler`.
+        generator, compile: see `Sampler`.
 
     Attributes:
         process: the forward process.
@@ -88,8 +95,9 @@ class MultCDiff(Sampler):
         dynamics: str = "underdamped",
         dim: int | None = None,
         generator: torch.Generator | None = None,
+        compile: bool = False,
     ) -> None:
-        super().__init__(target, n_steps=n_steps, dim=dim, generator=generator)
+        super().__init__(target, n_steps=n_steps, dim=dim, generator=generator, compile=compile)
         one_of("dynamics", dynamics, DYNAMICS)
         self.process = CriticallyDampedOU(friction) if dynamics == "underdamped" else OverdampedOU()
         self.start_scale = number("start_scale", start_scale, above=0)
@@ -120,18 +128,20 @@ class MultCDiff(Sampler):
 
         # The start is the equilibrium, which the first half-step would leave as it is, and the
         # last half-step moves z alone, after Y is drawn. Those in between come in pairs.
-        between = self.times[:-1] - self.times[1:]
-        self._moves = self.process.reverse_matrix(between)
-        self._noises = self.process.reverse_noise(between)
-        self._constants: dict[tuple[torch.dtype, torch.device], tuple[Tensor, Tensor]] = {}
-
+        between = torch.cat([self.times[:1], self.times[:-1]]) - self.times
         scales = torch.tensor(self.process.scales, dtype=torch.float64)
         readings = self.process.mean(self.times) / scales
-        self._readings = readings.tolist()
         kicks = 2 * self.process.friction * h * readings[:, -1] / noise
-        self._steps = list(
-            zip((h / self.eps).tolist(), noise.tolist(), kicks.tolist(), strict=True)
-        )
+        # Far from the end z says nothing of Y, to the last digit.
+        signal = (1 - noise).clamp_min(1e-12)
+        columns = [
+            self.process.reverse_matrix(between).flatten(1),
+            self.process.reverse_noise(between).flatten(1),
+            readings / signal[:, None],
+            torch.stack([signal, signal / noise, h / self.eps, kicks], 1),
+        ]
+        self._rows = torch.cat(columns, 1).tolist()
+        self._move = self._compiled(self._whole_step)
 
     def _start(self, n: int, generator: torch.Generator, dtype: torch.dtype) -> State:
         def normal(scale: float) -> Tensor:
@@ -145,40 +155,69 @@ class MultCDiff(Sampler):
         return State(0, x, v[0] if v else None, y, None, alive)
 
     def _advance(self, generator: torch.Generator, state: State) -> State:
-        x, v, y = state.x, state.v, state.y
-        assert y is not None
-        z = torch.stack([x] if v is None else [x, v])
+        assert state.y is not None
+        row = self._row(state.step, state.x)
+        work = self._workspace(len(self.process.scales) + 3, state.x)
+        noise, scratch = work[:-2], (None, None) if self.compile else work[-2:].unbind()
         if state.step:
-            moves, noises = self._constants_like(x)
-            draws = torch.empty_like(z).normal_(generator=generator)
-            flat = (len(z), -1)
-            moved = moves[state.step - 1] @ z.view(flat)
-            z = moved.addmm_(noises[state.step - 1], draws.view(flat)).view_as(z)
-        *_, kick = self._steps[state.step]
-        reading = self._readings[state.step]
-        r = reading[0] * z[0]
-        if v is not None:
-            r.add_(z[1], alpha=reading[1])
-        # Y first: kicked by the Y of the step before, a Gaussian target of variance .25 came out
-        # with 8 % less of it at 150 steps, and so with 3 % more.
-        y = self._fast(generator, state.step, y, r)
-        z[-1].add_(y - r, alpha=kick)
-        state = replace(state, step=state.step + 1, y=y, n_grad=state.n_grad + self.srock_stages)
+            noise[:-1].normal_(generator=generator)
+        else:
+            noise[:-1].zero_()
+        noise[-1].normal_(generator=generator)
+        x, v, y = self._move(state.x, state.v, state.y, noise, row, scratch)
+        state = replace(state, step=state.step + 1, n_grad=state.n_grad + self.srock_stages)
         if state.step == self.n_steps:
             self._check_draws(y)
             return replace(state, x=y, v=None, y=None, n_grad=state.n_grad + 1)
-        return replace(state, x=z[0], v=None if v is None else z[1])
+        return replace(state, x=x, v=v, y=y)
 
-    def _fast(self, generator: torch.Generator, step: int, y: Tensor, r: Tensor) -> Tensor:
-        """Y at the end of a step, for the reading r, (N, d) both."""
-        h, noise, _ = self._steps[step]
-        pull = r / noise
+    def _whole_step(
+        self,
+        x: Tensor,
+        v: Tensor | None,
+        y: Tensor,
+        noise: Tensor,
+        row: Sequence[Scalar],
+        work: Sequence[Tensor | None],
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        *linear, signal, rate, tau, kick = row
+        centre, spare = work
+        if v is None:
+            keep, spread, reading = linear
+            x = kicked = _sum((keep, x), (spread, noise[0]))
+            centre = torch.mul(x, reading, out=centre)
+        else:
+            xx, xv, vx, vv, noise_xx, _, noise_vx, noise_vv, *readings = linear
+            x, v = (
+                _sum((xx, x), (xv, v), (noise_xx, noise[0])),
+                _sum((vx, x), (vv, v), (noise_vx, noise[0]), (noise_vv, noise[1])),
+            )
+            kicked = v
+            centre = torch.mul(x, readings[0], out=centre)
+            centre = add_scaled(centre, v, readings[1], out=centre)
+        # Y first: kicked by the Y of the step before, a Gaussian target of variance .25 came out
+        # with 8 % less of it at 150 steps, and so with 3 % more.
+        y = self._fast(y, centre, noise[-1], rate, tau, spare)
+        kicked = add_scaled(kicked, y, kick, out=kicked)
+        kicked = add_scaled(kicked, centre, -kick * signal, out=kicked)
+        return (kicked, None, y) if v is None else (x, kicked, y)
 
-        def drift(at: Tensor) -> Tensor:
-            return torch.add(self.target.score(at), at, alpha=(noise - 1) / noise).add_(pull)
+    def _fast(
+        self,
+        y: Tensor,
+        centre: Tensor,
+        noise: Tensor,
+        rate: Scalar,
+        tau: Scalar,
+        spare: Tensor | None,
+    ) -> Tensor:
+        """Y at the end of a step; centre is r / (1 - p), rate (1 - p) / p and tau h / eps."""
 
-        draws = torch.empty_like(y).normal_(generator=generator)
-        return integrate(y, drift, math.sqrt(2), h, self._srock, draws)
+        def euler(at: Tensor, time: Scalar, out: Tensor | None) -> Tensor:
+            moved = torch.lerp(at, centre, time * rate, out=out)
+            return add_scaled(moved, self.target.score(at), time, out=moved)
+
+        return integrate(y, euler, math.sqrt(2), tau, self._srock, noise, (None, None, spare))
 
     def _check_draws(self, y: Tensor) -> None:
         # Whatever the target, E[Y . grad log pi(Y)] = -d. Where SK-ROCK was unstable Y may be a
@@ -202,12 +241,12 @@ class MultCDiff(Sampler):
             "or a start_scale nearer the target's own"
         )
 
-    def _constants_like(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        # Copied to the device once: a copy in each step would wait for it.
-        key = (x.dtype, x.device)
-        if key not in self._constants:
-            self._constants[key] = (self._moves.to(x), self._noises.to(x))
-        return self._constants[key]
+
+def _sum(first: tuple[Scalar, Tensor], *more: tuple[Scalar, Tensor]) -> Tensor:
+    total = first[0] * first[1]
+    for weight, term in more:
+        total = add_scaled(total, term, weight, out=total)
+    return total
 
 
 def time_grid(

@@ -129,26 +129,25 @@ class _Probed(MultCDiff):
         self.first = state.y
         return state
 
-    def _fast(self, generator: torch.Generator, step: int, y: Tensor, r: Tensor) -> Tensor:
+    def _fast(
+        self, y: Tensor, centre: Tensor, noise: Tensor, rate: Any, tau: Any, spare: Tensor | None
+    ) -> Tensor:
         if self.average == "fast":
-            return super()._fast(generator, step, y, r)
-        signal = self.lambdas[step]
-        noise = 1 - signal
-        means, variances = self.mixture.means.to(r), self.mixture.variances.to(r)
+            return super()._fast(y, centre, noise, rate, tau, spare)
+        means, variances = self.mixture.means.to(y), self.mixture.variances.to(y)
         shares = self.mixture.mode_weights
         assert shares is not None
-        # Of each component: the weight that the reading r / signal gives it, and Y within it.
-        wide = variances + noise / signal
-        weights = shares.to(r).log() - 0.5 * self.dim * wide.log()
-        weights = weights - 0.5 * torch.cdist(r / signal, means).square() / wide
-        precisions = 1 / variances + signal / noise
-        within = ((means / variances[:, None]) + (r / noise)[:, None]) / precisions[:, None]
-        if self.average == "exact" and step + 1 < self.n_steps:
+        # Of each component: the weight that the reading gives it, and Y within it.
+        wide = variances + 1 / rate
+        weights = shares.to(y).log() - 0.5 * self.dim * wide.log()
+        weights = weights - 0.5 * torch.cdist(centre, means).square() / wide
+        precisions = 1 / variances + rate
+        within = ((means / variances[:, None]) + (rate * centre)[:, None]) / precisions[:, None]
+        if self.average == "exact" and rate < self._rows[-1][-3]:
             return torch.einsum("nk,nkd->nd", weights.softmax(1), within)
-        chosen = torch.multinomial(weights.softmax(1), 1, generator=generator)[:, 0]
-        draws = torch.randn(r.shape, generator=generator, dtype=r.dtype, device=r.device)
-        mean = within[torch.arange(len(r)), chosen]
-        return mean + draws / precisions[chosen, None].sqrt()
+        chosen = torch.multinomial(weights.softmax(1), 1, generator=self.generator)[:, 0]
+        mean = within[torch.arange(len(y)), chosen]
+        return mean + noise / precisions[chosen, None].sqrt()
 
 
 def probe(setting: Setting, n: int = 500, seed: int = 0) -> dict[str, Any]:

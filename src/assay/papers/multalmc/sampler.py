@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
+from assay.papers.multalmc.srock import Scalar
 from assay.papers.multalmc.target import CountedTarget, as_target
 from assay.toolkits.checks import flag, whole
 
@@ -116,6 +117,11 @@ class Sampler(ABC):
         dim: d, where the target is a function alone.
         generator: of the random numbers, on the device that is sampled on; by default a new one,
             seeded from torch's global one.
+        compile: runs the steps through torch.compile, which takes a minute at their first use
+            and fewer passes over memory at each; the random numbers and the look for lost chains
+            stay outside, so that the draws are those without it but for rounding.
+            torch.compile turns the validation of torch.distributions off in the whole process, and
+            keeps eight graphs of a step, after which it runs further ones as they are.
 
     Raises:
         TypeError, ValueError: an argument of the wrong kind or out of range.
@@ -128,6 +134,7 @@ class Sampler(ABC):
         n_steps: int,
         dim: int | None = None,
         generator: torch.Generator | None = None,
+        compile: bool = False,
     ) -> None:
         self.target: CountedTarget = as_target(target, dim)
         self.dim = self.target.dim
@@ -135,7 +142,11 @@ class Sampler(ABC):
         if generator is not None and not isinstance(generator, torch.Generator):
             raise TypeError(f"generator: got {type(generator).__name__}, wants a torch.Generator")
         self.generator = generator
+        self.compile = flag("compile", compile)
         self.lambdas: list[float] = []
+        self._rows: Sequence[tuple[Scalar, ...]] = []
+        self._table: Tensor | None = None
+        self._work: Tensor | None = None
         self._running: _Running | None = None
         self._resumed: _Running | None = None
 
@@ -146,6 +157,32 @@ class Sampler(ABC):
     @abstractmethod
     def _advance(self, generator: torch.Generator, state: State) -> State:
         """The state after one more step; `n_grad` counts what it evaluated."""
+
+    def _compiled(self, step: Callable[..., Any]) -> Callable[..., Any]:
+        return torch.compile(step) if self.compile else step
+
+    def _row(self, step: int, like: Tensor) -> Tensor | tuple[Scalar, ...]:
+        """The numbers of a step; for compiled code, which takes floats for constants, a tensor."""
+        if not self.compile:
+            return self._rows[step]
+        # Copied to the device once: a copy in each step would wait for it.
+        if self._table is None or (self._table.dtype, self._table.device) != (
+            like.dtype,
+            like.device,
+        ):
+            self._table = torch.tensor(self._rows, dtype=like.dtype, device=like.device)
+        return self._table[step]
+
+    def _workspace(self, count: int, like: Tensor) -> Tensor:
+        """Memory for the draws and the intermediate results of a step, (count, N, d)."""
+        work = self._work
+        if work is None or (work[0].shape, work.dtype, work.device) != (
+            like.shape,
+            like.dtype,
+            like.device,
+        ):
+            work = self._work = like.new_empty((count, *like.shape))
+        return work
 
     def init(
         self, n: int, generator: torch.Generator, *, dtype: torch.dtype | None = None

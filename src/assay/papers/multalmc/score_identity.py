@@ -8,12 +8,13 @@ the mean over Y ~ rho of either form below.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
 from assay.papers.multalmc.base import Base, StudentT
+from assay.papers.multalmc.srock import Euler, Scalar, add_scaled
 
 Score = Callable[[Tensor], Tensor]
 
@@ -62,9 +63,7 @@ def fast_score(score: Score, base: Base, lam: float, x: Tensor, y: Tensor) -> Te
     return form_b(score, lam, y) - form_a(base, lam, x, y)
 
 
-def scaled_langevin(
-    score: Score, base: Base, lam: float, x: Tensor, work: Sequence[Tensor] | None = None
-) -> tuple[Score, float]:
+def scaled_langevin(score: Score, base: Base, lam: Scalar, x: Tensor) -> tuple[Score, float]:
     """Langevin dynamics of rho in the variable z = y / sqrt(lambda).
 
     In it, with time counted in units of lambda, dZ = [grad log pi(Z) + ...] dt + sqrt(2) dB, which
@@ -75,23 +74,37 @@ def scaled_langevin(
         base: nu.
         lam: lambda, from above 0 to below 1.
         x: position, (N, d).
-        work: two tensors like x that are written, the drift being one of them; new ones if None.
 
     Returns:
         Drift, from z to (N, d), and diffusion.
     """
-    at, gap = work or (None, None)
-    centre, rate = torch.div(x, math.sqrt(lam), out=at), math.sqrt(lam / (1 - lam))
+    centre, rate = x / lam**0.5, (lam / (1 - lam)) ** 0.5
 
     def drift(z: Tensor) -> Tensor:
-        apart = torch.sub(centre, z, out=gap)
-        return base.pull(score(z), apart, rate, 1.0, out=apart)
+        return base.pull(score(z), centre - z, rate, 1.0)
 
     return drift, math.sqrt(2)
 
 
+def langevin_euler(score: Score, base: Base, centre: Tensor, rate: Scalar) -> Euler:
+    """The Euler step of `scaled_langevin`'s drift, in fewer passes over memory.
+
+    Args:
+        score: grad log pi, (N, d) to (N, d).
+        base: nu.
+        centre: x / sqrt(lambda), (N, d).
+        rate: sqrt(lambda / (1 - lambda)).
+    """
+
+    def euler(z: Tensor, time: Scalar, out: Tensor | None) -> Tensor:
+        moved = base.approach(z, centre, rate, time, out)
+        return add_scaled(moved, score(z), time, out=moved)
+
+    return euler
+
+
 def scaled_ito(
-    score: Score, base: StudentT, lam: float, x: Tensor, z: Tensor
+    score: Score, base: StudentT, lam: Scalar, x: Tensor, z: Tensor
 ) -> tuple[Score, Tensor]:
     """A diffusion that leaves rho as it is and moves faster the further out y is.
 
@@ -109,7 +122,7 @@ def scaled_ito(
         Drift, from z to (N, d), and diffusion at z, (N, 1).
     """
     langevin, _ = scaled_langevin(score, base, lam, x)
-    centre, curvature = x / math.sqrt(lam), lam / base.df
+    centre, curvature = x / lam**0.5, lam / base.df
 
     def weight(gap: Tensor) -> Tensor:
         return 1 + curvature * gap.square().sum(-1, keepdim=True)

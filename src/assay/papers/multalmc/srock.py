@@ -6,10 +6,9 @@ differential equations", Abdulle, Almuslimani and Vilmart, SIAM J. Sci. Comput. 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -20,6 +19,11 @@ DAMPING = 0.05
 """Damping eta: keeps the stability polynomial off +-1 inside its interval."""
 
 MOST_STAGES = 11
+
+Scalar: TypeAlias = float | Tensor
+"""A number, or a tensor of no dimension: torch.compile takes a number for a constant."""
+
+Euler = Callable[[Tensor, Any, Tensor | None], Tensor]
 
 
 class Coefficients(NamedTuple):
@@ -130,40 +134,59 @@ def srock_step(
     number("h", h, above=0)
     if noise.shape != y.shape:
         raise ValueError(f"noise: got shape {tuple(noise.shape)}, wants y's, {tuple(y.shape)}")
-    return integrate(y, drift, diffusion, h, coefficients(stages), noise)
+    return integrate(y, euler_of(drift), diffusion, h, coefficients(stages), noise)
+
+
+def euler_of(drift: Callable[[Tensor], Tensor]) -> Euler:
+    """Euler's step of a drift, as `integrate` wants it."""
+
+    def euler(at: Tensor, time: Scalar, out: Tensor | None) -> Tensor:
+        return add_scaled(at, drift(at), time, out)
+
+    return euler
 
 
 def integrate(
     y: Tensor,
-    drift: Callable[[Tensor], Tensor],
+    euler: Euler,
     diffusion: float | Tensor,
-    h: float,
+    h: Scalar,
     c: Coefficients,
     noise: Tensor,
-    work: Sequence[Tensor] | None = None,
+    work: Sequence[Tensor | None] = (None, None, None),
 ) -> Tensor:
     """`srock_step` without its checks, for loops and for torch.compile, which cannot trace them.
 
     Args:
-        y, drift, diffusion, h, noise: as of `srock_step`.
+        y, diffusion, noise: as of `srock_step`.
+        euler: y + time F(y), from y, a time and the tensor to write it into, which is not y. A
+            stage is such a step and a relaxation, which takes fewer passes than the sum of terms
+            that it equals.
+        h: time step.
         c: constants of the scheme.
-        work: two tensors like y that are written, the result being one of them; new ones if
+        work: three tensors like y that are written, the result being one of them; new ones where
             None. Memory of this size comes from the system anew each time, at the price of
             several passes over it.
     """
-    one, two = work or (torch.empty_like(y), torch.empty_like(y))
-    root = math.sqrt(h)
+    one, two, spare = work
+    weight = h**0.5
     if isinstance(diffusion, Tensor):
-        noise, weight = noise * diffusion, root
+        noise = noise * diffusion
     else:
-        weight = root * diffusion
-    force = drift(torch.add(y, noise, alpha=c.first_shift * weight, out=one))
-    now = torch.add(y, force, alpha=c.drift[0] * h, out=two)
-    now.add_(noise, alpha=c.first_noise * weight)
-    before = y
+        weight = weight * diffusion
+    shifted = add_scaled(y, noise, c.first_shift * weight, out=one)
+    now = euler(shifted, c.drift[0] * h, two)
+    now = add_scaled(now, noise, (c.first_noise - c.first_shift) * weight, out=two)
+    before, free, other = y, one, two
     for mu, nu in zip(c.drift[1:], c.last[1:], strict=True):
-        force = drift(now)
-        new = torch.mul(before, 1 - nu, out=one if before is y else before)
-        new.add_(now, alpha=nu).add_(force, alpha=mu * h)
-        before, now = now, new
+        moved = euler(now, mu / nu * h, spare)
+        before, now = now, torch.lerp(before, moved, nu, out=free)
+        free, other = other, free
     return now
+
+
+def add_scaled(x: Tensor, y: Tensor, weight: Scalar, out: Tensor | None = None) -> Tensor:
+    """x + weight y in one pass, for a number or, in compiled code, a tensor of no dimension."""
+    if isinstance(weight, Tensor):
+        return x + weight * y
+    return torch.add(x, y, alpha=weight, out=out)
