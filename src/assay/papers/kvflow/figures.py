@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 ARMS: Mapping[str, tuple[str, str, str]] = {
     "kvflow": ("KVFlow", "C0", "o-"),
     "steps": ("eviction by steps", "C0", "o-"),
-    "eviction": ("eviction by steps alone", "C2", "s--"),
+    "eviction": ("eviction by steps with host memory", "C2", "s--"),
     "prefetch": ("prefetching alone", "C3", "^-."),
     "hicache": ("hierarchical LRU", "C1", "v-"),
     "belady": ("Belady's optimum", "C4", "D:"),
