@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from assay.papers.multalmc.multalmc import MultALMC
+from assay.papers.multalmc.multcdiff import MultCDiff
 from assay.papers.multalmc.sampler import LOOK_EVERY, TooManyDead
 from assay.papers.multalmc.targets.mixtures import GaussianMixture
 
@@ -75,13 +76,20 @@ def test_a_state_of_another_sampler_is_refused():
     with pytest.raises(ValueError, match=r"^state: got the keys"):
         one.load_state_dict({"x": torch.zeros(3, 2)})
     other = MultALMC(lambda x: -x.square().sum(1), dim=3, n_steps=150, step_size=0.01)
-    with pytest.raises(ValueError, match=r"^state: got x of shape \(3, 2\)"):
+    with pytest.raises(ValueError, match=r"^state: is of a run with dim 2, wants 3"):
         other.load_state_dict(states[-1])
-    with pytest.raises(ValueError, match=r"after 150 steps, wants \(N, 2\) and at most 10"):
+    with pytest.raises(ValueError, match=r"^state: is of a run with n_steps 150, wants 10"):
         sampler(n_steps=10).load_state_dict(states[-1])
+    with pytest.raises(ValueError, match=r"^state: is of a run with eps .*, wants 0\.3"):
+        sampler(eps=0.3).load_state_dict(states[-1])
+    reverse = MultCDiff(lambda x: -x.square().sum(1), dim=2, n_steps=150)
+    with pytest.raises(ValueError, match=r"^state: is of a run with class 'MultALMC', wants"):
+        reverse.load_state_dict(states[-1])
     one.load_state_dict(states[70])
     with pytest.raises(ValueError, match=r"^num_samples: got 4, wants 3"):
         one.sample(4)
+    with pytest.raises(ValueError, match=r"^dtype: got torch.float16, wants torch.float"):
+        one.sample(3, dtype=torch.float16)
 
 
 def test_the_path_has_even_frames_from_start_to_end():

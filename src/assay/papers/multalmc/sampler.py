@@ -299,6 +299,8 @@ class Sampler(ABC):
                 f"num_samples: got {num_samples}, wants {len(run.state.x)}, the chains of the run "
                 "that is resumed"
             )
+        elif dtype not in (None, run.state.x.dtype):
+            raise ValueError(f"dtype: got {dtype}, wants {run.state.x.dtype}, that of the run")
         self._running, self._resumed = run, None
         frames = _frames(self.n_steps) if return_path else set()
         while True:
@@ -349,7 +351,19 @@ class Sampler(ABC):
             "device": str(run.generator.device),
             "path": list(run.path),
             "path_steps": list(run.path_steps),
+            "settings": self._settings(),
         }
+
+    def _settings(self) -> dict[str, Any]:
+        """What a run must have been begun with for this sampler to go on with it."""
+        kept = {
+            name: value
+            for name, value in vars(self).items()
+            if isinstance(value, str | int | float) and not name.startswith("_")
+        }
+        del kept["compile"]  # the same draws but for rounding
+        base = repr(getattr(self, "base", None))
+        return {"class": type(self).__name__, **kept, "base": base, "lambdas": list(self.lambdas)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Makes the next `sample` go on where `state_dict` was called.
@@ -359,16 +373,20 @@ class Sampler(ABC):
                 was given one, is set to the state saved.
 
         Raises:
-            ValueError: it has other keys, another dimension, or more steps than this sampler.
+            ValueError: it has other keys, or is of a sampler with other arguments.
         """
-        wants = {*State.__dataclass_fields__, "generator", "device", "path", "path_steps"}
+        wants = {
+            *State.__dataclass_fields__,
+            *("generator", "device", "path", "path_steps", "settings"),
+        }
         if set(state) != wants:
             raise ValueError(f"state: got the keys {sorted(state)}, wants {sorted(wants)}")
-        if state["x"].shape[1:] != (self.dim,) or state["step"] > self.n_steps:
-            raise ValueError(
-                f"state: got x of shape {tuple(state['x'].shape)} after {state['step']} steps, "
-                f"wants (N, {self.dim}) and at most {self.n_steps}"
-            )
+        for name, value in self._settings().items():
+            saved = state["settings"].get(name)
+            if saved != value:
+                raise ValueError(
+                    f"state: is of a run with {name} {_short(saved)}, wants {_short(value)}"
+                )
         generator = self._generator(state["device"])
         generator.set_state(state["generator"])
         fields = {name: state[name] for name in State.__dataclass_fields__}
@@ -384,6 +402,11 @@ class _Running:
     generator: torch.Generator
     path: list[Tensor]
     path_steps: list[int]
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) < 60 else f"{text[:56]} ..."
 
 
 def _frames(n_steps: int) -> set[int]:
