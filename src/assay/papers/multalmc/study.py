@@ -170,8 +170,9 @@ _LAPTOP: Mapping[str, tuple[int, int]] = {
     "plane": (500, 16_000),
     "three": (200, 5000),
     "reach": (500, 16_000),
-    "ionosphere": (200, 5000),
-    "sonar": (200, 5000),
+    "ionosphere": (1000, 20_000),
+    "sonar": (1000, 20_000),
+    "regression search": (200, 20_000),
     "tails": (1000, 4000),
     "gate": (1000, 10_000),
     "epsilons": (1000, 10_000),
@@ -250,7 +251,8 @@ def _search(scale: Scale) -> Iterator[Trial]:
         for sampler in samplers:
             for constants in candidates(target, sampler):
                 params = {**place, "sampler": sampler, **constants}
-                yield _trial(scale, params, TUNING_SEED, target, needs=needs)
+                size = "regression search" if target in DATA else target
+                yield _trial(scale, params, TUNING_SEED, target, size=size, needs=needs)
 
 
 def _data(target: str) -> tuple[Need, ...]:
