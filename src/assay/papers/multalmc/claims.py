@@ -18,8 +18,8 @@ METRICS: Mapping[str, str] = {
     "plane": "weight_tv",
     "three": "weight_tv",
     "field": "weight_error",
-    "ionosphere": "log_loss",
-    "sonar": "log_loss",
+    "ionosphere": "mean_error",
+    "sonar": "mean_error",
     "gate": "weight_error",
 }
 """What is judged on each target, and what constants are searched by."""

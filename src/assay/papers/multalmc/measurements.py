@@ -152,7 +152,7 @@ def _record_marginal(
 def tune(params: Params, seed: int, context: Context) -> Metrics:
     """A candidate's score: what is judged on the target, or `LOST` where its chains are lost."""
     name = str(params["target"])
-    measure = {"field": field, "ionosphere": _log_loss, "sonar": _log_loss, "gate": gate}
+    measure = {"field": field, "ionosphere": logistic, "sonar": logistic, "gate": gate}
     try:
         found = measure.get(name, compare)(params, seed, context)
     except ValueError as error:  # such steps are beyond a sampler's stability
@@ -240,13 +240,6 @@ def _halves(long: SampleResult) -> tuple[Tensor, Tensor]:
 
 _LONG_NUTS: Params = {"sampler": "nuts", "chains": 2000, "long": 4, "evaluations": 20}
 """Four chains of 10,000 evaluations, each giving 500 draws."""
-
-
-def _log_loss(params: Params, seed: int, context: Context) -> Metrics:
-    target = _regression(str(params["target"]), seed)
-    result = draw(target, params, seed, context.device)
-    loss = -target.predictive_log_likelihood(_finite(result).double())
-    return {"log_loss": loss, **_costs(result)}
 
 
 def _regression(name: str, seed: int) -> targets.LogisticRegression:
