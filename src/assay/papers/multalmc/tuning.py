@@ -124,12 +124,12 @@ CHOSEN: Mapping[str, Mapping[str, Constants]] = {
         "pt": {"temperatures": 10, "scale": 10.0},
     },
     "ionosphere": {
-        "multalmc": {"step": 0.01, "eps": 1.0, "delta": 0.1, "schedule": "cosine"},
-        "ulmc": {"step": 0.17, "friction": 0.1},
+        "multalmc": {"step": 0.05, "eps": 3.0, "delta": 0.3, "schedule": "cosine"},
+        "ulmc": {"step": 0.03, "friction": 1.0},
     },
     "sonar": {
         "multalmc": {"step": 0.01, "eps": 1.0, "delta": 0.3, "schedule": "cosine"},
-        "ulmc": {"step": 0.1, "friction": 0.1},
+        "ulmc": {"step": 0.03, "friction": 1.0},
     },
     "gate": {
         "multalmc": {"step": 0.005, "eps": 0.1, "delta": 0.01, "schedule": "linear"},
