@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 import threading
+import urllib.request
 
 import httpx
 import openai
@@ -108,3 +112,22 @@ def test_skipping_every_call_is_refused_by_the_options_name(tmp_path):
     (tmp_path / "a").write_text(json.dumps(call))
     with pytest.raises(ValueError, match=r"skip: got 1, wants less than the 1 calls"):
         run("simulate", "--trace", tmp_path / "a", "--skip", 1)
+
+
+def test_a_server_that_is_told_to_end_takes_its_files_along(tmp_path):
+    command = [sys.executable, "-m", "assay", "kvflow", "serve", "--model", "tiny", "--port", "0"]
+    options = ["--disk-gb", "0.001", "--disk", str(tmp_path)]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        line = server.stdout.readline()
+        url = line.split(" on ")[1].strip()
+        while True:
+            try:
+                urllib.request.urlopen(f"{url}/models", timeout=5).read()
+                break
+            except OSError:
+                assert server.poll() is None, line
+        assert list(tmp_path.iterdir()), "the disk tier's folder"
+        server.send_signal(signal.SIGTERM)
+        assert server.wait(30) == 0
+    assert not list(tmp_path.iterdir())

@@ -63,7 +63,10 @@ def serve(
 
     Clients of OpenAI's API work as they are; workflow hints go into an object `x_agent`.
     """
+    import signal
     import socket
+    import sys
+    import threading
 
     import uvicorn
 
@@ -71,6 +74,10 @@ def serve(
     from assay.papers.kvflow.models import load_model
     from assay.papers.kvflow.server import create_app
 
+    # uvicorn raises the signal again once it has ended; by default the process would be gone
+    # before the disk tier's files are.
+    if threading.current_thread() is threading.main_thread():  # no other may
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, port), family=family) as listener:
         language_model, tokenizer = load_model(model, dtype, device)

@@ -271,8 +271,8 @@ CLAIMS: tuple[Claim, ...] = (
             each=("target",),
         ),
         _RUN,
-        "The largest difference over all coefficients, in standard deviations. The table has that of "
-        "one half of NUTS' draws from the other beside it.",
+        "The largest difference over all coefficients, in standard deviations. The table has that "
+        "between two halves of NUTS' draws beside it.",
     ),
     Claim(
         "C5-ulmc",
