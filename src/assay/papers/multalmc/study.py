@@ -343,7 +343,7 @@ def _oracles(scale: Scale, names: Iterable[str]) -> Iterator[Trial]:
 
 def _times(seeds: Sequence[int]) -> Iterator[Trial]:
     sizes: tuple[dict[str, Param], ...] = (
-        {"part": "runtime", "dim": 10, "chains": 300, "evaluations": 2000, "repeats": 7},
+        {"part": "runtime", "dim": 10, "chains": 300, "evaluations": 4000, "repeats": 5},
         {"part": "step", "dim": 50, "chains": 4096, "repeats": 20},
     )
     for params in sizes:
