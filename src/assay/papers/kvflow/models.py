@@ -134,7 +134,13 @@ def fingerprint(model: PreTrainedModel) -> str:
         32 hex digits.
     """
     config = model.config.get_text_config(decoder=True).to_diff_dict()
-    for unrelated in ("_name_or_path", "transformers_version", "dtype", "torch_dtype"):
+    for unrelated in (
+        "_name_or_path",
+        "architectures",
+        "transformers_version",
+        "dtype",
+        "torch_dtype",
+    ):
         config.pop(unrelated, None)
     digest = hashlib.sha256(json.dumps(config, sort_keys=True, default=str).encode())
     for name, parameter in model.named_parameters():
