@@ -5,6 +5,7 @@ import math
 import random
 import threading
 import time
+from itertools import count
 
 import pytest
 import torch
@@ -302,6 +303,41 @@ def test_a_loader_that_dies_mid_copy_costs_a_recomputation_and_no_token(make, mo
         cache.commit(lease, lease.ids, tail_of(lease.ids, 0))
     assert cache.stats()["load_failures"] == 1
     assert cache.stats()["lost_tokens"] == 10
+
+
+def test_what_overtakes_a_load_whose_parent_failed_does_not_stay_without_it(make, monkeypatch):
+    cache = make(device=14, host=100)
+    for n in (4, 8, 12):
+        serve(cache, prompt(1, n))
+    cache.settle(timeout=10)
+    serve(cache, prompt(2, 14))
+    cache.settle(timeout=10)
+    ids = prompt(1, 12)
+    assert on(cache, ids) == (0, 12, 0)
+    first, second, third = cache.tree.match(ids).node.path()
+    copy = link._LayerCopier.__call__
+    calls = count()
+    second_began, third_waits = threading.Event(), threading.Event()
+
+    def stop_and_go(self, layer):
+        call = next(calls)
+        if call == 0:
+            raise OSError("link down")
+        if call == 1:
+            second_began.set()
+            assert third_waits.wait(5)
+        copy(self, layer)
+
+    monkeypatch.setattr(link._LayerCopier, "__call__", stop_and_go)
+    with cache.tree.lock:
+        cache._residency.load([first, second], link.PREFETCH, prefetch=True)
+    assert second_began.wait(5)
+    with cache.tree.lock:
+        cache._residency.load([third], link.DEMAND)
+    third_waits.set()
+    cache.settle(timeout=10)
+    cache.check(block_of)
+    assert on(cache, ids) == (0, 12, 0)
 
 
 def test_a_prefetch_that_fails_is_not_tried_for_ever(make, monkeypatch):

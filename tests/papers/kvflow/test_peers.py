@@ -4,7 +4,6 @@ Where an engine is installed, its own interface and built-in policies are tested
 """
 
 import heapq
-import logging
 import math
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -14,18 +13,6 @@ import pytest
 
 from assay.papers.kvflow.peers import lmcache, sglang, vllm
 from assay.papers.kvflow.peers.hints import BlockHints, PrefixHints, steps_of
-
-
-@pytest.fixture(autouse=True)
-def heard(caplog, monkeypatch):
-    """Warnings are heard, whatever libraries that ran before did to loggers."""
-    caplog.set_level(logging.WARNING)
-    for module in (sglang, vllm):
-        monkeypatch.setattr(module.logger, "disabled", False)
-        module.logger.addHandler(caplog.handler)
-    yield
-    for module in (sglang, vllm):
-        module.logger.removeHandler(caplog.handler)
 
 
 HEADER, PLAN, WRITE = (1, 2, 3), (10, 11, 12, 13), (20, 21)

@@ -430,7 +430,7 @@ class Residency:
                     copies.keys[move.target] = move.key
                 else:
                     self._vacate(node, move.target)
-            if error is not None:
+            if any(n.attached and n.payload.keys[move.target] is None for n in move.nodes):
                 self._retreat(move)
             self.tidy()
             for node in move.nodes:
