@@ -14,7 +14,6 @@ import pytest
 from assay.papers.kvflow.peers import lmcache, sglang, vllm
 from assay.papers.kvflow.peers.hints import BlockHints, PrefixHints, steps_of
 
-
 HEADER, PLAN, WRITE = (1, 2, 3), (10, 11, 12, 13), (20, 21)
 
 
