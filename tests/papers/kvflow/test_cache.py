@@ -567,6 +567,14 @@ def test_a_saved_cache_of_another_model_is_refused(make, tmp_path):
         make(fingerprint="llama-fp32", page_size=4).load(tmp_path)
     with pytest.raises(ValueError, match="fingerprint: got 'other'"):
         cache.require("other")
+    with pytest.raises(ValueError, match="cache: made without a fingerprint"):
+        make().require("other")
+
+
+def test_a_save_without_its_parts_is_refused(make, tmp_path):
+    (tmp_path / "cache.json").write_text('{"fingerprint": ""}')
+    with pytest.raises(ValueError, match=r"cache\.json: wants fingerprint, marks"):
+        make().load(tmp_path)
 
 
 def test_of_a_damaged_save_the_rest_is_taken(make, tmp_path):

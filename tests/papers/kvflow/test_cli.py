@@ -91,6 +91,12 @@ def test_systems_are_compared_on_a_trace(tmp_path):
     assert rows["hicache"]["on device"] < 0.1 < rows["eviction"]["on device"]
     assert rows["gpu-only"]["hits"] < 0.1
     assert rows["gpu-only"]["speed-up"] == 1.0 < rows["hicache"]["speed-up"]
+    alone = run(
+        "simulate", "--trace", tmp_path / "a", "--hardware", "a10g", "--model", "llama3.1-8b",
+        "--device-gb", 0.21, "--host-gb", 0,
+    )  # fmt: skip
+    names = [line.split()[0] for line in alone.splitlines()[1:]]
+    assert names == ["gpu-only", "hicache", "eviction"], "prefetching needs room on the host"
 
 
 def test_traces_may_hold_text(tmp_path):

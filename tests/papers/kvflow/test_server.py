@@ -213,3 +213,11 @@ def test_stats_are_json(address):
 def test_a_part_of_a_message_without_its_text_is_refused():
     with pytest.raises(ValueError, match=r"messages: got .*, wants a text in it"):
         Message(role="user", content=[{"type": "text"}]).plain()
+
+
+def test_what_clients_send_by_themselves_is_taken(address):
+    turns = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": None}]
+    body = {"model": "tiny", "messages": turns, "max_tokens": 2}
+    body |= {"store": False, "parallel_tool_calls": True}
+    answer = httpx.post(f"{address}/v1/chat/completions", json=body)
+    assert answer.status_code == 200, answer.text

@@ -34,6 +34,9 @@ from assay.toolkits.files import read_json, write_text
 
 __all__ = ["Lease", "PrefixCache"]
 
+_INDEX = {"fingerprint", "page_size", "nodes", "marks"}
+"""What the index of a saved cache holds."""
+
 
 class PrefixCache:
     """Keys and values of prompts' beginnings, for all requests of one model.
@@ -143,6 +146,10 @@ class PrefixCache:
             ValueError: it is another one's.
         """
         if fingerprint != self.fingerprint:
+            if not self.fingerprint:
+                raise ValueError(
+                    "cache: made without a fingerprint, wants fingerprint=fingerprint(model)"
+                )
             raise ValueError(
                 f"fingerprint: got {fingerprint!r}, wants {self.fingerprint!r}: "
                 "keys and values of one model are of no use to another"
@@ -405,10 +412,12 @@ class PrefixCache:
 
         Raises:
             OSError: there is no saved cache.
-            ValueError: it is of another model, page size or layout.
+            ValueError: it is of another model, page size or layout, or no saved cache.
         """
         folder = Path(path)
         index = read_json(folder / "cache.json")
+        if not isinstance(index, dict) or not index.keys() >= _INDEX:
+            raise ValueError(f"{folder / 'cache.json'}: wants {', '.join(sorted(_INDEX))}")
         self.require(index["fingerprint"])
         if index["page_size"] != self.tree.page_size:
             raise ValueError(f"page_size: got {index['page_size']}, wants {self.tree.page_size}")

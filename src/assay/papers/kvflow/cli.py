@@ -124,10 +124,10 @@ def trace(
     Prompts are random tokens, but for peer, which needs the data set FinQA.jsonl.
     """
     from assay.papers.kvflow import workloads
-    from assay.papers.kvflow.models import load_model
+    from assay.papers.kvflow.models import load_tokenizer
     from assay.papers.kvflow.trace import write_trace
 
-    _, tokenizer = load_model(model)
+    tokenizer = load_tokenizer(model)
     if workflow == "peer":
 
         def tokenize(text: str) -> list[int]:
@@ -168,7 +168,8 @@ def simulate(
         list[str] | None,
         typer.Option(
             "--system",
-            help="gpu-only, hicache, eviction, prefetch or kvflow; may be repeated. [default: all]",
+            help="gpu-only, hicache, eviction, prefetch or kvflow; may be repeated. "
+            "[default: all that have room for what they do]",
         ),
     ] = None,
     device_gb: Annotated[
@@ -205,7 +206,7 @@ def simulate(
     import json
 
     from assay.papers.kvflow.hardware import Hardware, ModelShape
-    from assay.papers.kvflow.models import load_model
+    from assay.papers.kvflow.models import load_tokenizer
     from assay.papers.kvflow.simulator import SYSTEMS, Simulator
     from assay.papers.kvflow.trace import read_trace
     from assay.toolkits.checks import one_of
@@ -220,16 +221,17 @@ def simulate(
 
     @cache
     def words() -> PreTrainedTokenizerBase:
-        return load_model(tokenizer)[1]
+        return load_tokenizer(tokenizer)
 
-    for name in systems or ():
+    systems = systems or [s for s in SYSTEMS if host_gb or s not in ("prefetch", "kvflow")]
+    for name in systems:
         one_of("system", name, SYSTEMS)
     requests = read_trace(trace, lambda text: words()(text, add_special_tokens=False).input_ids)
     if skip >= len(requests):
         raise ValueError(f"skip: got {skip}, wants less than the {len(requests)} calls of {trace}")
     room = gpu.kv_bytes(shape) if device_gb is None else int(device_gb * 1e9)
     rows: list[dict[str, float | str]] = []
-    for name in systems or SYSTEMS:
+    for name in systems:
         system = Simulator.system(
             name, requests, gpu, shape, room, int(host_gb * 1e9), max_batch=max_batch
         )

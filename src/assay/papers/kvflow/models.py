@@ -50,17 +50,35 @@ def load_model(
         ModuleNotFoundError: "smollm2" without the packages it is made of.
         OSError, ValueError: transformers finds no model of that name, or none it knows.
     """
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
     one_of("dtype", dtype, DTYPES)
     if str(name) == "tiny":
-        model, tokenizer = _tiny()
+        model = _tiny()[0]
     else:
-        folder = _converted_smollm2() if str(name) == "smollm2" else name
-        model = AutoModelForCausalLM.from_pretrained(folder, dtype=DTYPES[dtype])
-        tokenizer = AutoTokenizer.from_pretrained(folder)
+        model = AutoModelForCausalLM.from_pretrained(_folder(name), dtype=DTYPES[dtype])
     check_model(model)
-    return model.to(device=device, dtype=DTYPES[dtype]).eval(), tokenizer
+    model = model.to(device=device, dtype=DTYPES[dtype]).eval()
+    return model, load_tokenizer(name)
+
+
+def load_tokenizer(name: str | Path = "smollm2") -> PreTrainedTokenizerBase:
+    """The tokenizer of a model, without its weights.
+
+    Args:
+        name: as `load_model` takes it.
+
+    Raises:
+        ModuleNotFoundError: "smollm2" without the packages it is made of.
+        OSError, ValueError: transformers finds no tokenizer of that name, or none it knows.
+    """
+    from transformers import AutoTokenizer
+
+    return _tiny()[1] if str(name) == "tiny" else AutoTokenizer.from_pretrained(_folder(name))
+
+
+def _folder(name: str | Path) -> str | Path:
+    return _converted_smollm2() if str(name) == "smollm2" else name
 
 
 def check_model(model: PreTrainedModel) -> None:

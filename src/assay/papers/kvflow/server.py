@@ -98,8 +98,11 @@ class _Body(BaseModel):
     presence_penalty: Off = None
     logprobs: Off = None
     logit_bias: dict[str, float] | None = Field(default=None, max_length=0)
+    # Clients send these by themselves; here they change nothing.
     user: str | None = None
     metadata: dict[str, Any] | None = None
+    store: bool | None = None
+    parallel_tool_calls: bool | None = None
 
 
 class CompletionBody(_Body):
@@ -118,12 +121,12 @@ class Message(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     role: str
-    content: str | list[dict[str, Any]]
+    content: str | list[dict[str, Any]] | None = None
     name: str | None = None
 
     def plain(self) -> dict[str, str]:
         """Role and text, as chat templates take them. Raises ValueError on other content."""
-        content = self.content
+        content = self.content or ""
         if not isinstance(content, str):
             if odd := [part.get("type") for part in content if part.get("type") != "text"]:
                 raise ValueError(f"messages: got content of type {odd[0]!r}, wants text")
