@@ -1,0 +1,48 @@
+"""TreeSplat: mergeable motion trees for dynamic Gaussian splatting.
+
+"TreeSplat: Mergeable Tree for Deformable Gaussian Splatting", Shen, Yang and Wang, NeurIPS 2025.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
+    from assay.papers.treesplat.merged_motion import MergedMotion
+    from assay.papers.treesplat.motion import Motion, Rows
+    from assay.papers.treesplat.motion_tree import MotionTree
+    from assay.papers.treesplat.motions import (
+        FlatMotion,
+        MLPDeformation,
+        PolynomialMotion,
+        StaticMotion,
+    )
+
+__all__ = [
+    "FlatMotion",
+    "MLPDeformation",
+    "MergedMotion",
+    "Motion",
+    "MotionBasis",
+    "MotionTree",
+    "PolynomialMotion",
+    "Rows",
+    "StaticMotion",
+    "TabulatedBasis",
+]
+
+_HOMES = {
+    "basis": ["MotionBasis", "TabulatedBasis"],
+    "merged_motion": ["MergedMotion"],
+    "motion": ["Motion", "Rows"],
+    "motion_tree": ["MotionTree"],
+    "motions": ["FlatMotion", "MLPDeformation", "PolynomialMotion", "StaticMotion"],
+}
+_HOME = {name: module for module, names in _HOMES.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    # The study lives in this package and must be readable where the extra is not installed.
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)

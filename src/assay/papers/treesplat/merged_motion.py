@@ -1,0 +1,49 @@
+"""The motion that is left of a tree when it is merged: coefficients and a basis."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
+from assay.papers.treesplat.motion import Motion, Rows
+
+
+class MergedMotion(Motion):
+    """dmu_i(t) = sum_j c_mu_ij b_mu_j(t), and the same for quaternions: two small products.
+
+    It plays, can be fine-tuned, pruned and reordered, but has no tree to grow.
+
+    Args:
+        c_mu: Coefficients of means ``(N, B)``.
+        c_quat: Coefficients of quaternions ``(N, B)``.
+        basis: The basis of B functions that they belong to.
+
+    Raises:
+        ValueError: Coefficients of shapes that do not fit.
+    """
+
+    kind = "merged"
+    rows = ("c_mu", "c_quat")
+
+    def __init__(self, c_mu: Tensor, c_quat: Tensor, basis: MotionBasis | TabulatedBasis) -> None:
+        super().__init__()
+        if c_mu.dim() != 2 or c_mu.shape != c_quat.shape or c_mu.shape[1] != basis.n_basis:
+            raise ValueError(
+                f"c_mu, c_quat: got shapes {tuple(c_mu.shape)} and {tuple(c_quat.shape)}, wants "
+                f"both (N, {basis.n_basis})"
+            )
+        self.c_mu = nn.Parameter(c_mu.detach().clone())
+        self.c_quat = nn.Parameter(c_quat.detach().clone())
+        self.basis = basis
+
+    def forward(self, t: float, means: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        b_mu, b_quat = self.basis(t)
+        return self.c_mu @ b_mu, self.c_quat @ b_quat
+
+    def expand(self, idx: Any) -> dict[str, Rows]:
+        raise RuntimeError("merged model has no tree")
+
+    def extra_repr(self) -> str:
+        return f"{self.n} Gaussians"
