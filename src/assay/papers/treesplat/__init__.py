@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
+    from assay.papers.treesplat.datasets import Capture, DynamicDataset, Frame
     from assay.papers.treesplat.merged_motion import MergedMotion
     from assay.papers.treesplat.motion import Motion, Rows
     from assay.papers.treesplat.motion_tree import MotionTree
@@ -17,21 +18,31 @@ if TYPE_CHECKING:
         PolynomialMotion,
         StaticMotion,
     )
+    from assay.papers.treesplat.scenes import CapsuleBody, Pendulum, load_gltf, render_capture
 
 __all__ = [
+    "CapsuleBody",
+    "Capture",
+    "DynamicDataset",
     "FlatMotion",
+    "Frame",
     "MLPDeformation",
     "MergedMotion",
     "Motion",
     "MotionBasis",
     "MotionTree",
+    "Pendulum",
     "PolynomialMotion",
     "Rows",
     "StaticMotion",
     "TabulatedBasis",
+    "load_gltf",
+    "render_capture",
 ]
 
 _HOMES = {
+    "datasets": ["Capture", "DynamicDataset", "Frame"],
+    "scenes": ["CapsuleBody", "Pendulum", "load_gltf", "render_capture"],
     "basis": ["MotionBasis", "TabulatedBasis"],
     "merged_motion": ["MergedMotion"],
     "motion": ["Motion", "Rows"],
