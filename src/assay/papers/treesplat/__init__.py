@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         PolynomialMotion,
         StaticMotion,
     )
+    from assay.papers.treesplat.rasterizer import rasterize
     from assay.papers.treesplat.scenes import CapsuleBody, Pendulum, load_gltf, render_capture
 
 __all__ = [
@@ -37,6 +38,7 @@ __all__ = [
     "StaticMotion",
     "TabulatedBasis",
     "load_gltf",
+    "rasterize",
     "render_capture",
 ]
 
@@ -47,6 +49,7 @@ _HOMES = {
     "merged_motion": ["MergedMotion"],
     "motion": ["Motion", "Rows"],
     "motion_tree": ["MotionTree"],
+    "rasterizer": ["rasterize"],
     "motions": ["FlatMotion", "MLPDeformation", "PolynomialMotion", "StaticMotion"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
