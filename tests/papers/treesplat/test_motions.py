@@ -107,8 +107,8 @@ def test_a_cubic_is_a_cubic():
         motion.poly_mu[0, :, 0] = torch.tensor([2.0, -1.0, 4.0])
         motion.poly_quat[0, 0, 3] = 5.0
     dmu, dq = motion(0.8)
-    assert float(dmu[0, 0]) == pytest.approx(2 * 0.3 - 0.3**2 + 4 * 0.3**3)
-    assert float(dq[0, 3]) == pytest.approx(1.5)
+    assert dmu[0, 0].item() == pytest.approx(2 * 0.3 - 0.3**2 + 4 * 0.3**3)
+    assert dq[0, 3].item() == pytest.approx(1.5)
     assert not motion(0.5)[0].any()
 
 

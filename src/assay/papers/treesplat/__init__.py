@@ -18,8 +18,10 @@ if TYPE_CHECKING:
         PolynomialMotion,
         StaticMotion,
     )
+    from assay.papers.treesplat.ply import read_ply, write_ply
     from assay.papers.treesplat.rasterizer import rasterize
     from assay.papers.treesplat.scenes import CapsuleBody, Pendulum, load_gltf, render_capture
+    from assay.papers.treesplat.tree_splat import GrowingParams, TreeSplat
 
 __all__ = [
     "CapsuleBody",
@@ -27,6 +29,7 @@ __all__ = [
     "DynamicDataset",
     "FlatMotion",
     "Frame",
+    "GrowingParams",
     "MLPDeformation",
     "MergedMotion",
     "Motion",
@@ -37,9 +40,12 @@ __all__ = [
     "Rows",
     "StaticMotion",
     "TabulatedBasis",
+    "TreeSplat",
     "load_gltf",
     "rasterize",
+    "read_ply",
     "render_capture",
+    "write_ply",
 ]
 
 _HOMES = {
@@ -49,8 +55,10 @@ _HOMES = {
     "merged_motion": ["MergedMotion"],
     "motion": ["Motion", "Rows"],
     "motion_tree": ["MotionTree"],
+    "ply": ["read_ply", "write_ply"],
     "rasterizer": ["rasterize"],
     "motions": ["FlatMotion", "MLPDeformation", "PolynomialMotion", "StaticMotion"],
+    "tree_splat": ["GrowingParams", "TreeSplat"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
 

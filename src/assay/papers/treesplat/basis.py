@@ -93,10 +93,12 @@ class MotionBasis(nn.Module):
         Raises:
             TypeError, ValueError: No integer of at least 2.
         """
-        times = torch.linspace(0, 1, whole("frames", frames, 2), dtype=torch.float64).tolist()
-        with torch.no_grad():
-            rows = [torch.cat(self(t), -1) for t in times]
-        return TabulatedBasis(torch.stack(rows))
+        return _tabulate(self, frames)
+
+    def options(self) -> dict[str, Any]:
+        """Arguments of the constructor."""
+        names = ("n_basis", "octaves", "width", "layers")
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
         return f"n_basis={self.n_basis}, octaves={self.octaves}"
@@ -141,5 +143,26 @@ class TabulatedBasis(nn.Module):
         mu, quat = row.split([3, 4], -1)
         return mu, quat
 
+    def tabulate(self, frames: int) -> TabulatedBasis:
+        """As `MotionBasis.tabulate`; interpolated where the times are others.
+
+        Args:
+            frames: Number of times, at least 2.
+
+        Raises:
+            TypeError, ValueError: No integer of at least 2.
+        """
+        return _tabulate(self, frames)
+
+    def options(self) -> dict[str, Any]:
+        """Sizes of the table."""
+        return {"frames": len(self.table), "n_basis": self.n_basis}
+
     def extra_repr(self) -> str:
         return f"frames={len(self.table)}, n_basis={self.n_basis}"
+
+
+def _tabulate(basis: nn.Module, frames: int) -> TabulatedBasis:
+    times = torch.linspace(0, 1, whole("frames", frames, 2), dtype=torch.float64).tolist()
+    with torch.no_grad():
+        return TabulatedBasis(torch.stack([torch.cat(basis(t), -1) for t in times]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from torch import Tensor, nn
@@ -41,6 +42,21 @@ class MergedMotion(Motion):
     def forward(self, t: float, means: Tensor | None = None) -> tuple[Tensor, Tensor]:
         b_mu, b_quat = self.basis(t)
         return self.c_mu @ b_mu, self.c_quat @ b_quat
+
+    def merge(self, frames: int | None = None) -> MergedMotion:
+        """A copy of it.
+
+        Args:
+            frames: Tabulate the basis at so many equally spaced times; None leaves it as it is.
+
+        Raises:
+            TypeError, ValueError: `frames` is no integer of at least 2.
+        """
+        basis = copy.deepcopy(self.basis) if frames is None else self.basis.tabulate(frames)
+        return MergedMotion(self.c_mu, self.c_quat, basis)
+
+    def options(self) -> dict[str, Any]:
+        return {"basis": self.basis.options()}
 
     def expand(self, idx: Any) -> dict[str, Rows]:
         raise RuntimeError("merged model has no tree")

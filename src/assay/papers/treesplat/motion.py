@@ -51,7 +51,9 @@ class Motion(nn.Module):
     kind: ClassVar[str]
     rows: ClassVar[tuple[str, ...]] = ()
     indices: ClassVar[tuple[str, ...]] = ()
-    """Buffers of integers whose length changes with growth."""
+    """Buffers whose length changes with growth."""
+    not_stored: ClassVar[tuple[str, ...]] = ()
+    """Buffers that a file can do without."""
 
     @property
     def n(self) -> int:
@@ -71,6 +73,21 @@ class Motion(nn.Module):
             TypeError, ValueError: A time that is no number in [0, 1].
         """
         raise NotImplementedError
+
+    def options(self) -> dict[str, Any]:
+        """What the constructor needs, beside the number of Gaussians, as JSON."""
+        return {}
+
+    def merge(self, frames: int | None = None) -> Motion:
+        """The same motion as coefficients of a basis, without anything to grow it.
+
+        Args:
+            frames: Tabulate the basis at so many equally spaced times; None keeps the MLP.
+
+        Raises:
+            TypeError: This kind of motion has no coefficients.
+        """
+        raise TypeError(f"motion: got {self.kind!r}, wants one with a basis to merge")
 
     def row_parameters(self) -> dict[str, nn.Parameter]:
         """The parameters whose rows follow growth, by name."""

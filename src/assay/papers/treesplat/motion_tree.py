@@ -62,6 +62,7 @@ class MotionTree(Motion):
     kind = "tree"
     rows = ("field_mu", "field_quat", "beta_logit")
     indices = ("entry", "parent", "levels")
+    not_stored = ("levels",)
     entry: Tensor
     parent: Tensor
     levels: Tensor
@@ -125,6 +126,10 @@ class MotionTree(Motion):
         nodes = torch.cat([self.field_mu @ b_mu, self._field_quat() @ b_quat], 1)
         dmu, dq = self._along_paths(nodes).split([3, 4], 1)
         return dmu, dq
+
+    def options(self) -> dict[str, Any]:
+        names = ("max_depth", "decay", "shared_field", "promote_continuity")
+        return {"basis": self.basis.options(), **{name: getattr(self, name) for name in names}}
 
     def coefficients(self) -> tuple[Tensor, Tensor]:
         """Merged coefficients c of means and of quaternions, each ``(N, B)``."""
@@ -350,6 +355,27 @@ class MotionTree(Motion):
     def _load_from_state_dict(self, *args: Any) -> None:
         super()._load_from_state_dict(*args)
         self._paths = None
+
+
+def levels_of(parent: Tensor, max_depth: int) -> Tensor:
+    """Steps ``(M,)`` from each node to its root.
+
+    Args:
+        parent: ``(M,)`` int64, -1 at roots.
+        max_depth: Longest path there may be, in nodes.
+
+    Raises:
+        ValueError: A parent is no node, or a path is longer, as in a cycle.
+    """
+    if bool(((parent < -1) | (parent >= len(parent))).any()):
+        raise ValueError("parent: got a number that is no node")
+    levels, above = torch.zeros_like(parent), parent
+    for _ in range(max_depth):
+        levels += above >= 0
+        above = torch.where(above >= 0, parent[above], -1)
+    if bool((above >= 0).any()):
+        raise ValueError(f"parent: got a path longer than {max_depth} nodes, or a cycle")
+    return levels
 
 
 def _holds(condition: bool, otherwise: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -17,6 +18,7 @@ class _Rowless(Motion):
     """A motion without parameters of each Gaussian; it only has to know how many there are."""
 
     indices = ("_rows",)
+    not_stored = ("_rows",)
     _rows: Tensor
 
     def __init__(self, n: int) -> None:
@@ -94,6 +96,9 @@ class FlatMotion(Motion):
         basis = copy.deepcopy(self.basis) if frames is None else self.basis.tabulate(frames)
         return MergedMotion(self.coef_mu, self.coef_quat, basis)
 
+    def options(self) -> dict[str, Any]:
+        return {"basis": self.basis.options()}
+
     def extra_repr(self) -> str:
         return f"{self.n} Gaussians"
 
@@ -129,6 +134,9 @@ class PolynomialMotion(Motion):
     def forward(self, t: float, means: Tensor | None = None) -> tuple[Tensor, Tensor]:
         s = check_time(t) - 0.5
         return self._evaluate(self.poly_mu, s), self._evaluate(self.poly_quat, s)
+
+    def options(self) -> dict[str, Any]:
+        return {"degree": self.poly_mu.shape[1], "quat_degree": self.poly_quat.shape[1]}
 
     @staticmethod
     def _evaluate(poly: Tensor, s: float) -> Tensor:
@@ -197,6 +205,10 @@ class MLPDeformation(_Rowless):
             x = torch.relu(layer(x))
         dmu, dq = self.head(x).split([3, 4], 1)
         return dmu, dq
+
+    def options(self) -> dict[str, Any]:
+        names = ("scale", "width", "layers", "octaves", "time_octaves")
+        return {name: getattr(self, name) for name in names}
 
     def extra_repr(self) -> str:
         return f"{self.n} Gaussians, scale={self.scale:g}"
