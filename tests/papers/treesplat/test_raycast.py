@@ -17,7 +17,7 @@ from assay.papers.treesplat.scenes import (
     look_at,
     render_capture,
 )
-from assay.papers.treesplat.scenes.mesh import to_linear, to_srgb
+from assay.papers.treesplat.scenes.mesh import bake_light, to_linear, to_srgb
 from assay.toolkits.data import MissingData
 
 
@@ -100,6 +100,16 @@ def test_light_stands_in_the_world():
     behind = cast(square(), DOWN, K, 32, 24, light=(0, 0, -1)).rgba[12, 16, 0]
     for found, share in ((lit, 1.0), (slanted, 0.7), (behind, 0.4)):
         assert to_linear(np.array(found / 255)) == pytest.approx(share, abs=0.01)
+
+
+def test_baked_light_turns_with_the_surface():
+    baked = bake_light(square(), (0, 0, 1))
+    over = baked.moved(baked.vertices[:, [0, 2, 1]])  # on its edge, then seen from the side
+    side = look_at(np.array([0.0, -4, 0]), np.zeros(3))
+    for mesh, viewmat in ((baked, DOWN), (over, side)):
+        np.testing.assert_array_equal(cast(mesh, viewmat, K, 32, 24).rgba[12, 16], [255, 0, 0, 255])
+    dim = cast(bake_light(square(), (0, 0, -1)), DOWN, K, 32, 24).rgba[12, 16, 0]
+    assert to_linear(np.array(dim / 255)) == pytest.approx(0.4, abs=0.01)
 
 
 def test_srgb_round_trip():

@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
+from assay.papers.treesplat.scenes.articulated import Articulated
 from assay.papers.treesplat.scenes.bvh import read_bvh
 from assay.papers.treesplat.scenes.mesh import Array, Material, Mesh, to_linear
 from assay.toolkits.checks import flag, number
@@ -39,17 +40,12 @@ class Capsule:
     radius: float
 
 
-class CapsuleBody:
-    """Capsules that move with the bones of a skeleton; a scene.
+class CapsuleBody(Articulated):
+    """Capsules that move with the bones of a skeleton.
 
     Args:
-        parents: the parent of each bone, -1 for a root; parents come first.
+        parents, pose, duration: see `Articulated`.
         capsules: what the bones carry.
-        pose: gives the (bones, 4, 4) matrices from bone to world, z up, at t in [0, 1].
-        duration: seconds that t from 0 to 1 stands for.
-
-    Attributes:
-        bone_of: (F,) the bone that carries each face: the true grouping of the motion.
 
     Raises:
         ValueError: there is no capsule, or a parent does not come before its child.
@@ -64,39 +60,19 @@ class CapsuleBody:
     ):
         if not capsules:
             raise ValueError("capsules: got none, wants at least one")
-        for bone, parent in enumerate(parents):
-            if not -1 <= parent < bone:
-                raise ValueError(
-                    f"parents: bone {bone} has parent {parent}, wants -1 to {bone - 1}"
-                )
-        self.parents = tuple(parents)
-        self.duration = number("duration", duration, above=0)
-        self._pose = pose
         shapes = [_shape(capsule) for capsule in capsules]
         counts = [len(shape[0]) for shape in shapes]
         starts = np.cumsum([0, *counts[:-1]])
         faces = [shape[1] + start for shape, start in zip(shapes, starts, strict=True)]
-        bones = [capsule.bone for capsule in capsules]
-        per_capsule = [len(f) for f in faces]
-        self.bone_of = np.repeat(bones, per_capsule)
-        self._vertex_bone = np.repeat(bones, counts)
-        self._mesh = Mesh(
+        mesh = Mesh(
             np.concatenate([shape[0] for shape in shapes]),
             np.concatenate(faces),
             tuple(_stripes(i) for i in range(len(capsules))),
-            np.repeat(np.arange(len(capsules)), per_capsule),
+            np.repeat(np.arange(len(capsules)), [len(f) for f in faces]),
             uvs=np.concatenate([shape[2] for shape in shapes]),
         )
-
-    def at(self, t: float) -> Mesh:
-        """The mesh at t in [0, 1]. Raises ValueError where t is not."""
-        matrices = self.bone_matrices(t)[self._vertex_bone]
-        placed = np.einsum("vab,vb->va", matrices[:, :3, :3], self._mesh.vertices)
-        return self._mesh.moved(placed + matrices[:, :3, 3])
-
-    def bone_matrices(self, t: float) -> Array:
-        """(bones, 4, 4) matrices from bone to world at t in [0, 1]."""
-        return self._pose(number("t", t, least=0, most=1))
+        bone_of_vertex = np.repeat([capsule.bone for capsule in capsules], counts)
+        super().__init__(parents, mesh, bone_of_vertex, pose, duration)
 
     @classmethod
     def from_bvh(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from assay.papers.treesplat.scenes.capsules import CapsuleBody
+from assay.papers.treesplat.scenes.engine import BoxerEngine
 from assay.papers.treesplat.scenes.gltf import load_gltf
 from assay.papers.treesplat.scenes.mesh import AnimatedMesh
 from assay.papers.treesplat.scenes.pendulum import Pendulum
@@ -24,6 +25,7 @@ _SCENES: dict[str, Callable[[], AnimatedMesh]] = {
     "fox-run": lambda: _fox("Run"),
     "fox-walk": lambda: _fox("Walk"),
     "fox-survey": lambda: _fox("Survey"),
+    "engine": lambda: BoxerEngine(find_data("treesplat", "2CylinderEngine.glb")),
     "jumper": lambda: _body("01_01.bvh", 3.0, 2.0),
     "climber": lambda: _body("01_03.bvh", 8.0, 2.0),
     "boxer": lambda: _body("Boxing_Toes.bvh", 5.0, 2.0),

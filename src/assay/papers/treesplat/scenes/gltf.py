@@ -92,8 +92,8 @@ class GltfScene:
     Attributes:
         clip: the clip's name.
         clips: the names of all.
-        duration: its length in seconds.
-        node_names: of all nodes; "" where one has none.
+        duration: its length in seconds; 0 for one that stands still.
+        mesh_names: for each vertex, the name of the mesh it belongs to, (V,).
     """
 
     def __init__(self, path: str | Path, clip: str | int | None = None, still: bool = False):
@@ -103,7 +103,6 @@ class GltfScene:
         if needs:
             raise GltfError(f"{path}: needs {', '.join(sorted(needs))}, which is not read here")
         nodes = self._json.get("nodes", [])
-        self.node_names = tuple(node.get("name", "") for node in nodes)
         animations = self._json.get("animations", [])
         self.clips = tuple(a.get("name", f"clip {i}") for i, a in enumerate(animations))
         self._order = tuple(self._walk())
@@ -123,21 +122,17 @@ class GltfScene:
         self._parts: list[_Part] = []
         self._mesh = self._read_meshes()
 
-    def at(self, t: float, overrides: dict[int, Array] | None = None) -> Mesh:
+    def at(self, t: float) -> Mesh:
         """The mesh at an instant, turned so that z is up (glTF has y up).
 
         Args:
             t: in [0, 1] over the clip.
-            overrides: local (4, 4) matrices of nodes, by number, in place of the clip's.
 
         Raises:
             ValueError: t is out of range or NaN.
         """
-        seconds = self._start + number("t", t, least=0, most=1) * self.duration
-        pose = [dict(rest) for rest in self._rest]
-        for channel in self._channels:
-            pose[channel.node][channel.path] = channel.at(seconds)
-        world = self._world(pose, overrides or {})
+        pose = self._pose(t)
+        world = self._world(pose)
         vertices = np.empty_like(self._mesh.vertices)
         for part in self._parts:
             positions = part.positions
@@ -165,16 +160,19 @@ class GltfScene:
         Args:
             t: in [0, 1] over the clip.
         """
+        return self._world(self._pose(t))
+
+    def _pose(self, t: float) -> list[dict[str, Array]]:
         seconds = self._start + number("t", t, least=0, most=1) * self.duration
         pose = [dict(rest) for rest in self._rest]
         for channel in self._channels:
             pose[channel.node][channel.path] = channel.at(seconds)
-        return self._world(pose, {})
+        return pose
 
-    def _world(self, pose: list[dict[str, Array]], overrides: dict[int, Array]) -> Array:
+    def _world(self, pose: list[dict[str, Array]]) -> Array:
         world = np.tile(np.eye(4), (len(pose), 1, 1))
         for node, parent in self._order:
-            local = overrides[node] if node in overrides else _matrix(pose[node])
+            local = _matrix(pose[node])
             world[node] = local if parent < 0 else world[parent] @ local
         return world
 
@@ -237,6 +235,7 @@ class GltfScene:
     def _read_meshes(self) -> Mesh:
         nodes, meshes = self._json.get("nodes", []), self._json.get("meshes", [])
         faces, material_of, colors, uvs, n = [], [], [], [], 0
+        names: list[str] = []
         for node, _ in self._order:
             if "mesh" not in nodes[node]:
                 continue
@@ -261,9 +260,11 @@ class GltfScene:
                 material_of.append(np.full(len(triangles), primitive.get("material", last)))
                 colors.append(color)
                 uvs.append(uv)
+                names += [mesh.get("name", "")] * count
                 n += count
         if not faces:
             raise GltfError(f"{self.path}: its scene shows no triangles")
+        self.mesh_names = np.array(names)
         return Mesh(
             np.concatenate([part.positions for part in self._parts]),
             np.concatenate(faces),
@@ -399,7 +400,7 @@ class GltfScene:
         return np.ndarray((count, width), kind, buffer, start, (stride, kind.itemsize))
 
 
-def load_gltf(path: str | Path, clip: str | int | None = None) -> GltfScene:
+def load_gltf(path: str | Path, clip: str | int | None = None, still: bool = False) -> GltfScene:
     """An animated glTF 2.0 model, as .glb or .gltf (with its .bin or data URIs).
 
     Skins, morph targets and moving nodes; STEP, LINEAR and CUBICSPLINE keys. Its colour is the
@@ -408,6 +409,7 @@ def load_gltf(path: str | Path, clip: str | int | None = None) -> GltfScene:
     Args:
         path: the file.
         clip: name or number of the animation; None takes the only one.
+        still: let a file without animations pass, as a scene that stands still.
 
     Returns:
         The scene; `.at(t)` poses it.
@@ -418,7 +420,7 @@ def load_gltf(path: str | Path, clip: str | int | None = None) -> GltfScene:
         OSError: it cannot be read.
     """
     try:
-        return GltfScene(path, clip)
+        return GltfScene(path, clip, still)
     except (KeyError, IndexError, TypeError, AttributeError) as error:
         raise GltfError(f"{path}: a part of it is missing or malformed: {error!r}") from error
 

@@ -86,6 +86,39 @@ class AnimatedMesh(Protocol):
         """The mesh at t in [0, 1]."""
 
 
+def lambert(normals: Array, light: tuple[float, float, float]) -> Array:
+    """(R,) share of the light that surfaces with unit normals (R, 3) reflect.
+
+    Two fifths of it come from everywhere, the rest from the direction `light` points to.
+    """
+    direction = np.asarray(light, float) / np.linalg.norm(light)
+    return 0.4 + 0.6 * np.maximum(normals @ direction, 0)
+
+
+def bake_light(mesh: Mesh, light: tuple[float, float, float]) -> Mesh:
+    """The mesh with a light painted onto it, which it keeps however it moves later.
+
+    It shows the shape of a model of few colours, and its colour is still the same from every
+    side and at every time.
+
+    Args:
+        mesh: whose triangles no longer share vertices afterwards.
+        light: the direction that it comes from.
+    """
+    corners = mesh.vertices[mesh.faces]
+    normals = np.cross(corners[:, 1] - corners[:, 0], corners[:, 2] - corners[:, 0])
+    normals /= np.maximum(np.linalg.norm(normals, axis=1, keepdims=True), 1e-12)
+    order = mesh.faces.ravel()
+    shade = np.repeat(lambert(normals, light), 3)[:, None]
+    return replace(
+        mesh,
+        vertices=mesh.vertices[order],
+        faces=np.arange(len(order)).reshape(-1, 3),
+        colors=shade * (np.ones((1, 3)) if mesh.colors is None else mesh.colors[order]),
+        uvs=None if mesh.uvs is None else mesh.uvs[order],
+    )
+
+
 def to_linear(srgb: NDArray[np.floating]) -> NDArray[np.floating]:
     """Linear light from sRGB values in [0, 1] (IEC 61966-2-1)."""
     return np.where(srgb <= 0.04045, srgb / 12.92, ((srgb + 0.055) / 1.055) ** 2.4)

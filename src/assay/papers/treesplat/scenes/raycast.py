@@ -14,11 +14,10 @@ import torch
 from numpy.typing import NDArray
 
 from assay.papers.treesplat.datasets.frames import Capture, DynamicDataset, Frame, TimeScale
-from assay.papers.treesplat.scenes.mesh import AnimatedMesh, Array, Mesh, to_srgb
+from assay.papers.treesplat.scenes.mesh import AnimatedMesh, Array, Mesh, lambert, to_srgb
 from assay.toolkits.checks import whole
 
 _DISTANCE = 4.0  # of the cameras, as D-NeRF's; the scene lies in [-1, 1]^3
-_AMBIENT = 0.4
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,12 +86,6 @@ def cast(
     mean = sums[..., :4] / np.maximum(count, 1)
     rgba = np.concatenate([to_srgb(np.clip(mean[..., :3], 0, 1)), count / n**2], -1)
     return View(np.rint(255 * rgba).astype(np.uint8), mean[..., 3].astype(np.float32))
-
-
-def lambert(normals: Array, light: tuple[float, float, float]) -> Array:
-    """(R,) share of the light that surfaces with unit normals (R, 3) reflect."""
-    direction = np.asarray(light, float) / np.linalg.norm(light)
-    return _AMBIENT + (1 - _AMBIENT) * np.maximum(normals @ direction, 0)
 
 
 def look_at(eye: Array, target: Array) -> Array:
