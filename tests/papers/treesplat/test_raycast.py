@@ -144,6 +144,7 @@ def test_capture_is_d_nerfs_kind():
     assert capture.time_scale.unit == "seconds"
     assert capture.time_scale.duration == 2
     assert not capture.still
+    assert capture.synthetic
     assert capture.points.shape == capture.point_colors.shape == (50, 3)
     assert ((capture.points >= capture.bounds[0]) & (capture.points <= capture.bounds[1])).all()
     # Box and scale are those of the mesh.

@@ -203,6 +203,8 @@ class Capture:
         bounds: (2, 3) lower and upper corner of where the scene is.
         time_scale: how its times were normalised.
         center, scale: how the source's world became this one: (x - center) * scale.
+        synthetic: whether it was rendered, so that random points within `bounds` do to start
+            from; on filmed scenes they seldom do.
     """
 
     train: DynamicDataset
@@ -214,6 +216,7 @@ class Capture:
     time_scale: TimeScale = TimeScale()
     center: tuple[float, float, float] = (0.0, 0.0, 0.0)
     scale: float = 1.0
+    synthetic: bool = False
 
     @property
     def background(self) -> Tensor:

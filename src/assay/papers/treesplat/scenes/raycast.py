@@ -185,6 +185,7 @@ def render_capture(
         TimeScale(0.0, scene.duration, "seconds"),
         tuple(center.tolist()),
         1 / half,
+        synthetic=True,
     )
 
 
