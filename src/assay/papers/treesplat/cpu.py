@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,13 @@ from torch import Tensor
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from assay.papers.treesplat.kernels import backward, binning, forward, projection
+from assay.papers.treesplat.kernels import (
+    backward,
+    binning,
+    forward,
+    projection,
+    spherical_harmonics,
+)
 from assay.papers.treesplat.kernels.threads import over
 
 _GAUSSIANS_PER_THREAD = 1024
@@ -20,67 +27,56 @@ def _array(tensor: Tensor) -> Any:
     return tensor.detach().cpu().contiguous().numpy()
 
 
+def _zeros(shape: Sequence[int], like: Tensor) -> Any:
+    return np.zeros(shape, np.float32 if like.dtype == torch.float32 else np.float64)
+
+
+def _tensor(array: Any, like: Tensor) -> Tensor:
+    return torch.from_numpy(array).to(like.device)
+
+
+def _over_gaussians(count: int, kernel: Callable[..., Any], *args: Any) -> None:
+    over(count, kernel, *args, least=_GAUSSIANS_PER_THREAD)
+
+
 class _Project(Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        means, quats, scales, opacities, viewmats, Ks = args[:6]
-        width, height, near_plane, far_plane, radius_clip, eps2d, antialiased = args[6:]
+        means, quats, scales, opacities, viewmats, Ks, *options = args
         shape = (len(viewmats), len(means))
-        radii = torch.zeros(*shape, 2, dtype=torch.int32)
-        means2d, depths = means.new_zeros(*shape, 2), means.new_zeros(shape)
-        conics, compensations = means.new_zeros(*shape, 3), means.new_zeros(shape)
+        radii = np.zeros((*shape, 2), np.int32)
+        rest = [_zeros((*shape, *tail), means) for tail in ((2,), (), (3,), ())]
         inputs = [_array(x) for x in (means, quats, scales, opacities, viewmats, Ks)]
-        outputs = [x.numpy() for x in (radii, means2d, depths, conics, compensations)]
-        over(
-            shape[1],
-            projection.project,
-            *inputs,
-            width,
-            height,
-            float(near_plane),
-            float(far_plane),
-            float(radius_clip),
-            float(eps2d),
-            antialiased,
-            *outputs,
-            least=_GAUSSIANS_PER_THREAD,
-        )
-        ctx.save_for_backward(
-            means, quats, scales, viewmats, Ks, radii, conics.clone(), compensations.clone()
-        )
-        ctx.options = (width, height, float(eps2d), antialiased)
-        ctx.mark_non_differentiable(radii)
-        return radii, means2d, depths, conics, compensations
+        _over_gaussians(shape[1], projection.project, *inputs, *options, radii, *rest)
+        found, means2d, depths, conics, compensations = (_tensor(x, means) for x in (radii, *rest))
+        ctx.save_for_backward(means, quats, scales, viewmats, Ks, found, conics, compensations)
+        width, height, _, _, _, eps2d, antialiased = options
+        ctx.options = (width, height, eps2d, antialiased)
+        ctx.mark_non_differentiable(found)
+        return found, means2d, depths, conics, compensations
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, _: Any, *gradients: Any) -> Any:
-        means, quats, scales, viewmats, Ks, radii, conics, compensations = ctx.saved_tensors
-        g_means, g_quats, g_scales = (
-            torch.empty(x.shape, dtype=x.dtype) for x in (means, quats, scales)
-        )
+        means, quats, scales, viewmats, Ks, *found = ctx.saved_tensors
+        g_means, g_quats, g_scales = (_zeros(x.shape, means) for x in (means, quats, scales))
         turned = ctx.needs_input_grad[4]
-        g_views = means.new_zeros((*radii.shape[:2], 12) if turned else (0, 0, 0))
-        width, height, eps2d, antialiased = ctx.options
-        over(
+        g_views = _zeros((len(viewmats), len(means), 12) if turned else (0, 0, 0), means)
+        _over_gaussians(
             len(means),
             projection.project_backward,
             *(_array(x) for x in (means, quats, scales, viewmats, Ks)),
-            width,
-            height,
-            eps2d,
-            antialiased,
-            *(_array(x) for x in (radii, conics, compensations, *gradients)),
-            *(x.numpy() for x in (g_means, g_quats, g_scales, g_views)),
-            least=_GAUSSIANS_PER_THREAD,
+            *ctx.options,
+            *(_array(x) for x in (*found, *gradients)),
+            *(g_means, g_quats, g_scales, g_views),
         )
         views = None
         if turned:
             views = torch.zeros_like(viewmats)
-            # numpy's sum: torch's depends on the number of threads.
-            summed = torch.from_numpy(g_views.numpy().sum(1))
-            views[:, :3] = summed.view(-1, 3, 4)
-        return g_means, g_quats, g_scales, None, views, *(None,) * 8
+            # numpy's sum, as the order of torch's depends on the number of threads.
+            views[:, :3] = _tensor(g_views.sum(1).reshape(-1, 3, 4), means)
+        splats = (_tensor(x, means) for x in (g_means, g_quats, g_scales))
+        return *splats, None, views, *(None,) * 8
 
 
 def project(
@@ -107,127 +103,124 @@ def project(
         Gaussian too heavy, 1 unless `antialiased`.
     """
     return _Project.apply(
-        means,
-        quats,
-        scales,
-        opacities,
-        viewmats,
-        Ks,
-        width,
-        height,
-        near_plane,
-        far_plane,
-        radius_clip,
-        eps2d,
-        antialiased,
+        *(means, quats, scales, opacities, viewmats, Ks, width, height),
+        *(float(near_plane), float(far_plane), float(radius_clip), float(eps2d), antialiased),
     )
 
 
-def spherical_harmonics(sh_degree: int, means: Tensor, campos: Tensor, coeffs: Tensor) -> Tensor:
-    """Colors (C, N, 3) seen from the cameras, + 0.5 and not below 0.
+class _Shade(Function):
+    @staticmethod
+    def forward(ctx: Any, *args: Any) -> Any:
+        degree, means, campos, coeffs, radii = args
+        colors = _zeros((len(campos), len(means), 3), means)
+        _over_gaussians(
+            len(means),
+            spherical_harmonics.shade,
+            degree,
+            *(_array(x) for x in (means, campos, coeffs, radii)),
+            colors,
+        )
+        shaded = _tensor(colors, means)
+        ctx.save_for_backward(means, campos, coeffs, radii, shaded)
+        ctx.degree = degree
+        return shaded
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, g_colors: Any) -> Any:
+        means, campos, coeffs, *_ = ctx.saved_tensors
+        g_means, g_coeffs = _zeros(means.shape, means), _zeros(coeffs.shape, means)
+        moved = ctx.needs_input_grad[2]
+        g_campos = _zeros((len(campos), len(means), 3) if moved else (0, 0, 0), means)
+        _over_gaussians(
+            len(means),
+            spherical_harmonics.shade_backward,
+            ctx.degree,
+            *(_array(x) for x in (*ctx.saved_tensors, g_colors)),
+            *(g_means, g_campos, g_coeffs),
+        )
+        summed = _tensor(g_campos.sum(1), means) if moved else None
+        return None, _tensor(g_means, means), summed, _tensor(g_coeffs, means), None
+
+
+def shade(sh_degree: int, means: Tensor, campos: Tensor, coeffs: Tensor, radii: Tensor) -> Tensor:
+    """Colors (C, N, 3) of visible Gaussians by spherical harmonics, + 0.5 and not below 0.
 
     Args:
         sh_degree: 0 to 3; further coefficients are left out.
         means: (N, 3).
         campos: (C, 3), the cameras' centres.
-        coeffs: (N, K, 3) or (C, N, K, 3).
+        coeffs: (1 or C, N, K, 3).
+        radii: (C, N, 2), > 0 where a Gaussian can be seen.
     """
-    from assay.papers.treesplat import reference
-
-    return reference.spherical_harmonics(sh_degree, means, campos, coeffs)
+    return _Shade.apply(sh_degree, means, campos, coeffs, radii)
 
 
 class _Composite(Function):
     @staticmethod
     def forward(ctx: Any, *args: Any) -> Any:
-        means2d, conics, colors, opacities, backgrounds, bins, width, height, tile_size, abs_ = args
+        means2d, conics, opacities, colors, backgrounds, bins, width, height, *options = args
         cameras, _, channels = colors.shape
-        images = means2d.new_empty(cameras, height, width, channels)
-        left = means2d.new_empty(cameras, height, width)
+        images = _zeros((cameras, height, width, channels), means2d)
+        left = _zeros((cameras, height, width), means2d)
         used = np.empty(len(bins.offsets) - 1, np.int32)
-        flat = [
-            _array(means2d).reshape(-1, 2),
-            _array(conics).reshape(-1, 3),
-            _array(opacities).reshape(-1),
-            _array(colors).reshape(-1, channels),
-        ]
+        tile_size, ctx.absgrad = options
+        lists = (bins.offsets, bins.ids, bins.rows, tile_size)
         over(
             len(used),
             forward.composite,
-            *flat,
+            *_flat(means2d, conics, opacities, colors),
             _array(backgrounds),
-            bins.offsets,
-            bins.ids,
-            bins.rows,
-            tile_size,
-            images.numpy(),
-            left.numpy(),
-            used,
+            *lists,
+            *(images, left, used),
         )
-        ctx.save_for_backward(means2d, conics, colors, opacities, images, left)
-        ctx.bins, ctx.used, ctx.tile_size, ctx.absgrad = bins, used, tile_size, abs_
-        return images, (1 - left)[..., None]
+        rendered = _tensor(images, means2d)
+        ctx.save_for_backward(means2d, conics, opacities, colors, rendered)
+        ctx.bins, ctx.lists, ctx.left, ctx.used = bins, lists, left, used
+        return rendered, _tensor(1 - left[..., None], means2d)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, g_images: Any, g_alphas: Any) -> Any:
-        means2d, conics, colors, opacities, images, left = ctx.saved_tensors
-        bins = ctx.bins
-        cameras, n, channels = colors.shape
+        *inputs, images = ctx.saved_tensors
+        means2d, channels = inputs[0], images.shape[-1]
+        bins, g_pixels = ctx.bins, _array(g_images)
         columns = backward.SHAPE + channels + 2 * ctx.absgrad
-        partial = np.empty((len(bins.ids), columns), images.numpy().dtype)
-        total = means2d.new_zeros(cameras, n, columns)
+        # Not zeros: only what is in use is written and read.
+        partial = np.empty((len(bins.ids), columns), g_pixels.dtype)
         over(
             len(ctx.used),
             backward.composite_backward,
-            _array(means2d).reshape(-1, 2),
-            _array(conics).reshape(-1, 3),
-            _array(opacities).reshape(-1),
-            _array(colors).reshape(-1, channels),
-            bins.offsets,
-            bins.ids,
-            bins.rows,
-            ctx.tile_size,
-            images.numpy(),
-            left.numpy(),
-            ctx.used,
-            _array(g_images),
-            _array(g_alphas)[..., 0],
-            ctx.absgrad,
-            partial,
+            *_flat(*inputs),
+            *ctx.lists,
+            *(_array(images), ctx.left, ctx.used, g_pixels, _array(g_alphas)[..., 0]),
+            *(ctx.absgrad, partial),
         )
-        over(
+        gradients = [_zeros(x.shape, means2d) for x in inputs]
+        absolute = _zeros(means2d.shape if ctx.absgrad else (0, 0, 2), means2d)
+        _over_gaussians(
             len(bins.gaussians),
             backward.gather,
-            bins.gaussians,
-            bins.starts,
-            bins.entries,
-            partial,
-            total.view(-1, columns).numpy(),
-            least=_GAUSSIANS_PER_THREAD,
+            *(bins.gaussians, bins.starts, bins.entries, bins.tiles, ctx.used, partial),
+            *(x.reshape(-1, *x.shape[2:]) for x in (*gradients, absolute)),
         )
         if ctx.absgrad:
-            means2d.absgrad = total[..., -2:]
-        g_backgrounds = None
+            means2d.absgrad = _tensor(absolute, means2d)
+        behind = None
         if ctx.needs_input_grad[4]:
-            g_backgrounds = torch.from_numpy(
-                np.einsum("chwd,chw->cd", _array(g_images), left.numpy())
-            )
-        return (
-            total[..., :2],
-            total[..., 2:5],
-            total[..., 6 : 6 + channels],
-            total[..., 5],
-            g_backgrounds,
-            *(None,) * 5,
-        )
+            behind = _tensor(np.einsum("chwd,chw->cd", g_pixels, ctx.left), means2d)
+        return *(_tensor(x, means2d) for x in gradients), behind, *(None,) * 5
+
+
+def _flat(*tensors: Tensor) -> list[Any]:
+    return [_array(x).reshape(-1, *x.shape[2:]) for x in tensors]
 
 
 def composite(
     means2d: Tensor,
     conics: Tensor,
-    colors: Tensor,
     opacities: Tensor,
+    colors: Tensor,
     backgrounds: Tensor,
     radii: Tensor,
     depths: Tensor,
@@ -240,8 +233,8 @@ def composite(
 
     Args:
         means2d, conics, radii, depths: as `project` returns them.
-        colors: (C, N, D).
         opacities: (C, N).
+        colors: (C, N, D).
         backgrounds: (C, D).
         width, height, tile_size: in pixels.
         absgrad: the backward pass leaves ``means2d.absgrad`` (C, N, 2).
@@ -249,20 +242,12 @@ def composite(
     Returns:
         images (C, H, W, D) and alphas (C, H, W, 1).
     """
-    gaussians = binning.order(radii.numpy(), _array(depths))
-    bins = binning.Bins(
-        gaussians,
-        *binning.fill(
-            gaussians,
-            len(means2d),
-            _array(means2d).reshape(-1, 2),
-            _array(conics).reshape(-1, 3),
-            _array(opacities).reshape(-1),
-            width,
-            height,
-            tile_size,
-        ),
-    )
+    visible = binning.order(_array(radii), _array(depths))
+    fill: Any = binning.fill
+    flat = _flat(means2d, conics, opacities)
+    lists = fill(visible, len(means2d), *flat, width, height, tile_size)
+    bins = binning.Bins(visible, *lists)
     return _Composite.apply(
-        means2d, conics, colors, opacities, backgrounds, bins, width, height, tile_size, absgrad
+        *(means2d, conics, opacities, colors, backgrounds, bins),
+        *(width, height, tile_size, absgrad),
     )

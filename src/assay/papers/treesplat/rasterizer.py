@@ -145,14 +145,16 @@ def rasterize(
             values = colors.expand(cameras, *colors.shape[-2:])
         else:
             campos = torch.linalg.inv(viewmats)[:, :3, 3]
-            values = stages.spherical_harmonics(sh_degree, means, campos, colors)
+            values = stages.shade(
+                sh_degree, means, campos, colors.reshape(-1, *colors.shape[-3:]), radii
+            )
         if render_mode != "RGB":
             values = torch.cat([values, depths[..., None]], -1)
     behind = values.new_zeros(cameras, values.shape[-1])
     if backgrounds is not None and "RGB" in render_mode:
         behind = torch.cat([backgrounds, behind[:, backgrounds.shape[-1] :]], -1)
     images, alphas = stages.composite(
-        means2d, conics, values, seen, behind, radii, depths, width, height, tile_size, absgrad
+        means2d, conics, seen, values, behind, radii, depths, width, height, tile_size, absgrad
     )
     if "ED" in render_mode:
         expected = images[..., -1:] / alphas.clamp(min=1e-10)

@@ -93,8 +93,8 @@ def _radii(
     return (radii * keep[:, None]).int()
 
 
-def spherical_harmonics(sh_degree: int, means: Tensor, campos: Tensor, coeffs: Tensor) -> Tensor:
-    """See `cpu.spherical_harmonics`, which has the same arguments and results."""
+def shade(sh_degree: int, means: Tensor, campos: Tensor, coeffs: Tensor, radii: Tensor) -> Tensor:
+    """See `cpu.shade`, which has the same arguments and results."""
     from gsplat.cuda._torch_impl import _spherical_harmonics
 
     dirs = means - campos[:, None]
@@ -105,8 +105,8 @@ def spherical_harmonics(sh_degree: int, means: Tensor, campos: Tensor, coeffs: T
 def composite(
     means2d: Tensor,
     conics: Tensor,
-    colors: Tensor,
     opacities: Tensor,
+    colors: Tensor,
     backgrounds: Tensor,
     radii: Tensor,
     depths: Tensor,

@@ -40,7 +40,7 @@ def composite_backward(
     absolute: Any,
     partial: Any,
 ) -> None:  # pragma: no cover
-    """Fills partial (entries, 6 + D or 8 + D): what each entry adds to its Gaussian's gradient.
+    """Fills partial (entries, 6 + D or 8 + D): what entries in use add to the gradients.
 
     With `absolute` the last two columns sum the centre's gradient pixel by pixel without signs.
     """
@@ -77,8 +77,6 @@ def composite_backward(
                     grad[k, p] = g
                     rest += g * images[camera, y0 + y, x0 + x, k]
                 behind[p] = rest
-        for entry in range(used[tile], offsets[tile + 1]):
-            partial[entry] = zero
         for entry in range(offsets[tile], used[tile]):
             i = ids[entry]
             low, n = rows[entry, 0] * tile_size, (rows[entry, 1] - rows[entry, 0]) * tile_size
@@ -147,12 +145,36 @@ def composite_backward(
 
 @numba.njit(nogil=True, cache=True, error_model="numpy")
 def gather(
-    first: Any, end: Any, gaussians: Any, starts: Any, entries: Any, partial: Any, total: Any
+    first: Any,
+    end: Any,
+    gaussians: Any,
+    starts: Any,
+    entries: Any,
+    tiles: Any,
+    used: Any,
+    partial: Any,
+    g_means2d: Any,
+    g_conics: Any,
+    g_opacities: Any,
+    g_colors: Any,
+    g_absolute: Any,
 ) -> None:  # pragma: no cover
-    """Sums partial gradients into total (C * N, columns), always in the same order."""
+    """Sums partial gradients into arrays of (C * N, ...) zeros, always in the same order."""
+    channels = g_colors.shape[1]
     for rank in range(first, end):
-        into = total[gaussians[rank]]
+        g = gaussians[rank]
         for k in range(starts[rank], starts[rank + 1]):
+            if entries[k] >= used[tiles[k]]:
+                continue
             row = partial[entries[k]]
-            for column in range(len(row)):
-                into[column] += row[column]
+            g_means2d[g, 0] += row[0]
+            g_means2d[g, 1] += row[1]
+            g_conics[g, 0] += row[2]
+            g_conics[g, 1] += row[3]
+            g_conics[g, 2] += row[4]
+            g_opacities[g] += row[5]
+            for channel in range(channels):
+                g_colors[g, channel] += row[SHAPE + channel]
+            if g_absolute.size:
+                g_absolute[g, 0] += row[SHAPE + channels]
+                g_absolute[g, 1] += row[SHAPE + channels + 1]

@@ -36,33 +36,45 @@ class Bins(NamedTuple):
     """(visible + 1,) int32: where each of `gaussians` starts in `entries`."""
     entries: Any
     """(entries,) int32: which they are, Gaussian by Gaussian."""
+    tiles: Any
+    """(entries,) int32: the tiles of `entries`."""
 
 
 def order(radii: Any, depths: Any) -> Any:
-    """(visible) int32: camera * N + Gaussian of the visible ones, by camera and depth.
+    """(visible,) int32: camera * N + Gaussian of the visible ones, by camera and depth.
 
     Args:
         radii: (C, N, 2) integers.
-        depths: (C, N).
+        depths: (C, N), > 0.
     """
     found = []
-    for camera in range(len(radii)):
-        seen = np.flatnonzero((radii[camera] > 0).all(-1))
-        seen = seen[np.argsort(depths[camera, seen], kind="stable")]
-        found.append(seen + camera * radii.shape[1])
-    return np.concatenate(found).astype(np.int32)
+    for camera, (radius, depth) in enumerate(zip(radii, depths, strict=True)):
+        seen = np.flatnonzero(radius[:, 0])
+        if depth.dtype == np.float32:
+            # Bits of positive floats sort as these do; one array of integers sorts fastest.
+            keys = (depth[seen].view(np.uint32).astype(np.uint64) << np.uint64(32)) | seen.astype(
+                np.uint64
+            )
+            keys.sort()
+            seen = (keys & np.uint64(0xFFFFFFFF)).astype(np.int32)
+        else:
+            seen = seen[np.argsort(depth[seen], kind="stable")].astype(np.int32)
+        found.append(seen + np.int32(camera * len(depth)))
+    return np.concatenate(found)
 
 
 @numba.njit(nogil=True, error_model="numpy")
-def _reach(low: Any, high: Any, a: Any, b: Any, c: Any, q: Any) -> Any:  # pragma: no cover
-    """Least and largest x of an ellipse where its y is within [low, high]."""
-    det = a * c - b * b
-    tip = sqrt(q * c / det)
-    turn = b / c * tip
-    at_low = sqrt(max(0.0, a * q - det * low * low))
-    at_high = sqrt(max(0.0, a * q - det * high * high))
-    left = min(-b * low - at_low, -b * high - at_high) / a
-    right = max(-b * low + at_low, -b * high + at_high) / a
+def _reach(
+    low: Any, high: Any, slope: Any, span: Any, bend: Any, tip: Any, turn: Any
+) -> Any:  # pragma: no cover
+    """Least and largest x of an ellipse where its y is within [low, high].
+
+    Its points at y are ``-slope y +- sqrt(span - bend y^2)``; x is largest, `tip`, at -turn.
+    """
+    at_low = sqrt(max(0.0, span - bend * low * low))
+    at_high = sqrt(max(0.0, span - bend * high * high))
+    left = min(-slope * low - at_low, -slope * high - at_high)
+    right = max(-slope * low + at_low, -slope * high + at_high)
     if low <= turn <= high:
         left = -tip
     if low <= -turn <= high:
@@ -104,8 +116,13 @@ def fill(
         u, v = means2d[g, 0] * 1.0, means2d[g, 1] * 1.0
         a, b, c = conics[g, 0] * 1.0, conics[g, 1] * 1.0, conics[g, 2] * 1.0
         q = _SLACK * 2 * log(opacities[g] / ALPHA_CUT) + (_SLACK - 1)
-        tip = sqrt(q * a / (a * c - b * b))
-        top, bottom = _pixels(-tip, tip, v, 0, height)
+        det = a * c - b * b
+        if not det > 0:
+            continue
+        tip_x, tip_y = sqrt(q * c / det), sqrt(q * a / det)
+        slope_x, span_x, bend_x, turn_x = b / a, q / a, det / (a * a), b / c * tip_x
+        slope_y, span_y, bend_y, turn_y = b / c, q / c, det / (c * c), b / a * tip_y
+        top, bottom = _pixels(-tip_y, tip_y, v, 0, height)
         if top >= bottom:
             continue
         most = ((bottom - 1) // tile_size - top // tile_size + 1) * across
@@ -116,13 +133,17 @@ def fill(
             tiles, rows_of = more, more_rows
         for ty in range(top // tile_size, (bottom - 1) // tile_size + 1):
             first, end = max(top, ty * tile_size), min(bottom, (ty + 1) * tile_size)
-            left, right = _reach(first + 0.5 - v, end - 0.5 - v, a, b, c, q)
+            left, right = _reach(
+                first + 0.5 - v, end - 0.5 - v, slope_x, span_x, bend_x, tip_x, turn_x
+            )
             west, east = _pixels(left, right, u, 0, width)
             if west >= east:
                 continue
             for tx in range(west // tile_size, (east - 1) // tile_size + 1):
                 near, far = max(west, tx * tile_size), min(east, (tx + 1) * tile_size)
-                up, low = _reach(near + 0.5 - u, far - 0.5 - u, c, b, a, q)
+                up, low = _reach(
+                    near + 0.5 - u, far - 0.5 - u, slope_y, span_y, bend_y, tip_y, turn_y
+                )
                 row, last = _pixels(up, low, v, first, end)
                 if row >= last:
                     continue
@@ -142,4 +163,4 @@ def fill(
             cursor[tiles[k]] += 1
             ids[entry], entries[k] = gaussians[rank], entry
             rows[entry, 0], rows[entry, 1] = rows_of[k, 0], rows_of[k, 1]
-    return offsets, ids, rows, starts, entries
+    return offsets, ids, rows, starts, entries, tiles[:total]
