@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from assay.papers.treesplat.ply import read_ply, write_ply
     from assay.papers.treesplat.rasterizer import rasterize
     from assay.papers.treesplat.scenes import CapsuleBody, Pendulum, load_gltf, render_capture
+    from assay.papers.treesplat.strategy import TreeStrategy, sibling_distance
     from assay.papers.treesplat.tree_splat import GrowingParams, TreeSplat
 
 __all__ = [
@@ -41,10 +42,12 @@ __all__ = [
     "StaticMotion",
     "TabulatedBasis",
     "TreeSplat",
+    "TreeStrategy",
     "load_gltf",
     "rasterize",
     "read_ply",
     "render_capture",
+    "sibling_distance",
     "write_ply",
 ]
 
@@ -58,6 +61,7 @@ _HOMES = {
     "ply": ["read_ply", "write_ply"],
     "rasterizer": ["rasterize"],
     "motions": ["FlatMotion", "MLPDeformation", "PolynomialMotion", "StaticMotion"],
+    "strategy": ["TreeStrategy", "sibling_distance"],
     "tree_splat": ["GrowingParams", "TreeSplat"],
 }
 _HOME = {name: module for module, names in _HOMES.items() for name in names}
