@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
-    from assay.papers.treesplat.datasets import Capture, DynamicDataset, Frame
+    from assay.papers.treesplat.datasets import (
+        Capture,
+        DynamicDataset,
+        Frame,
+        load_capture,
+        save_capture,
+    )
     from assay.papers.treesplat.merged_motion import MergedMotion
     from assay.papers.treesplat.motion import Motion, Rows
     from assay.papers.treesplat.motion_tree import MotionTree
@@ -43,16 +49,18 @@ __all__ = [
     "TabulatedBasis",
     "TreeSplat",
     "TreeStrategy",
+    "load_capture",
     "load_gltf",
     "rasterize",
     "read_ply",
     "render_capture",
+    "save_capture",
     "sibling_distance",
     "write_ply",
 ]
 
 _HOMES = {
-    "datasets": ["Capture", "DynamicDataset", "Frame"],
+    "datasets": ["Capture", "DynamicDataset", "Frame", "load_capture", "save_capture"],
     "scenes": ["CapsuleBody", "Pendulum", "load_gltf", "render_capture"],
     "basis": ["MotionBasis", "TabulatedBasis"],
     "merged_motion": ["MergedMotion"],
