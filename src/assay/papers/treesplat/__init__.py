@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
+    from assay.papers.treesplat.config import TrainConfig
     from assay.papers.treesplat.datasets import (
         Capture,
         DynamicDataset,
@@ -15,7 +16,9 @@ if TYPE_CHECKING:
         load_capture,
         save_capture,
     )
+    from assay.papers.treesplat.losses import photometric_loss, structural_similarity
     from assay.papers.treesplat.merged_motion import MergedMotion
+    from assay.papers.treesplat.metrics import evaluate, psnr
     from assay.papers.treesplat.motion import Motion, Rows
     from assay.papers.treesplat.motion_tree import MotionTree
     from assay.papers.treesplat.motions import (
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
     from assay.papers.treesplat.rasterizer import rasterize
     from assay.papers.treesplat.scenes import CapsuleBody, Pendulum, load_gltf, render_capture
     from assay.papers.treesplat.strategy import TreeStrategy, sibling_distance
+    from assay.papers.treesplat.trainer import History, Trainer
     from assay.papers.treesplat.tree_splat import GrowingParams, TreeSplat
 
 __all__ = [
@@ -37,6 +41,7 @@ __all__ = [
     "FlatMotion",
     "Frame",
     "GrowingParams",
+    "History",
     "MLPDeformation",
     "MergedMotion",
     "Motion",
@@ -47,19 +52,29 @@ __all__ = [
     "Rows",
     "StaticMotion",
     "TabulatedBasis",
+    "TrainConfig",
+    "Trainer",
     "TreeSplat",
     "TreeStrategy",
+    "evaluate",
     "load_capture",
     "load_gltf",
+    "photometric_loss",
+    "psnr",
     "rasterize",
     "read_ply",
     "render_capture",
     "save_capture",
     "sibling_distance",
+    "structural_similarity",
     "write_ply",
 ]
 
 _HOMES = {
+    "config": ["TrainConfig"],
+    "losses": ["photometric_loss", "structural_similarity"],
+    "metrics": ["evaluate", "psnr"],
+    "trainer": ["History", "Trainer"],
     "datasets": ["Capture", "DynamicDataset", "Frame", "load_capture", "save_capture"],
     "scenes": ["CapsuleBody", "Pendulum", "load_gltf", "render_capture"],
     "basis": ["MotionBasis", "TabulatedBasis"],
