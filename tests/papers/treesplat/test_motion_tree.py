@@ -307,6 +307,7 @@ def test_dtype_and_copies():
     twin = copy.deepcopy(tree).double()
     assert twin(0.5)[0].dtype == torch.float64
     assert torch.allclose(twin(0.5)[0].float(), tree(0.5)[0], atol=1e-5)
+    assert twin.to("meta")._paths is None  # paths must not stay behind on another device
 
 
 @pytest.mark.parametrize(

@@ -323,6 +323,42 @@ def test_faded_and_after_the_first_reset_large_ones_go():
     sound(model, optimizers, state)
 
 
+def test_gaussians_that_are_wide_in_the_image_split_and_later_go():
+    model, optimizers, strategy, state = setting(
+        refine_scale2d_stop_iter=25, reset_every=15, prune_scale3d=1e9
+    )
+    with torch.no_grad():
+        model.splats["scales"].fill_(-9)
+    info = {**screen(model), "width": 100, "height": 100}
+    info["radii"][0, 6] = 10  # a tenth of the image
+    state = strategy.initialize_state()
+    strategy.step_post_backward(model.params, optimizers, state, 10, info)
+    assert model.n == 21
+    assert (model.splats["scales"] < -9.4).all(1).sum() == 2
+    assert len(state["radii"]) == 21
+    info = {**screen(model), "width": 100, "height": 100}
+    info["radii"][0, 3] = 50
+    strategy.step_post_backward(model.params, optimizers, state, 20, info)
+    assert model.n == 20  # split, and both halves gone
+    sound(model, optimizers, state)
+    assert state["radii"].shape == (20,)
+
+
+def test_gradients_without_signs():
+    model = moving(n=30)
+    optimizers = adams(model)
+    strategy = TreeStrategy(refine_start_iter=99, absgrad=True)
+    plain = TreeStrategy(refine_start_iter=99)
+    states = strategy.initialize_state(), plain.initialize_state()
+    rgb, _, info = model.render(*camera(24), 0.5, absgrad=True)
+    strategy.step_pre_backward(model.params, optimizers, states[0], 0, info)
+    (rgb - 0.5).square().sum().backward()
+    for one, state in zip((strategy, plain), states, strict=True):
+        one.step_post_backward(model.params, optimizers, state, 0, info)
+    assert (states[0]["grad2d"] >= states[1]["grad2d"] - 1e-4).all()
+    assert states[0]["grad2d"].sum() > 1.01 * states[1]["grad2d"].sum()
+
+
 def test_all_pruned_says_what_is_likely_wrong():
     model, optimizers, strategy, state = setting()
     with torch.no_grad():

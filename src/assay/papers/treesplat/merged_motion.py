@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
+from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis, combine
 from assay.papers.treesplat.motion import Motion, Rows
 
 
@@ -41,7 +41,7 @@ class MergedMotion(Motion):
 
     def forward(self, t: float, means: Tensor | None = None) -> tuple[Tensor, Tensor]:
         b_mu, b_quat = self.basis(t)
-        return self.c_mu @ b_mu, self.c_quat @ b_quat
+        return combine(self.c_mu, b_mu), combine(self.c_quat, b_quat)
 
     def merge(self, frames: int | None = None) -> MergedMotion:
         """A copy of it.

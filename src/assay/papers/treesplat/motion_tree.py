@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from assay.papers.treesplat.basis import MotionBasis
+from assay.papers.treesplat.basis import MotionBasis, combine
 from assay.papers.treesplat.merged_motion import MergedMotion
 from assay.papers.treesplat.motion import Motion, Rows
 from assay.toolkits.checks import flag, one_of, whole
@@ -123,7 +123,7 @@ class MotionTree(Motion):
         b_mu, b_quat = self.basis(t)
         # The sum over a path and the product with the basis commute: 7 columns go along the
         # paths instead of 2 B.
-        nodes = torch.cat([self.field_mu @ b_mu, self._field_quat() @ b_quat], 1)
+        nodes = torch.cat([combine(self.field_mu, b_mu), combine(self._field_quat(), b_quat)], 1)
         dmu, dq = self._along_paths(nodes).split([3, 4], 1)
         return dmu, dq
 
@@ -386,14 +386,15 @@ def _holds(condition: bool, otherwise: str) -> None:
 
 @dataclass(frozen=True)
 class _Paths:
-    """All paths one after another (CSR), and the same pairs sorted by node; no values."""
+    """All paths one after another (CSR), and who uses each node; no values."""
 
     nodes: Tensor
     gaussians: Tensor
     steps: Tensor
     offsets: Tensor
     by_node: Tensor
-    node_offsets: Tensor
+    users: Tensor
+    user_offsets: Tensor
 
     @classmethod
     def of(cls, entry: Tensor, parent: Tensor, levels: Tensor) -> _Paths:
@@ -407,7 +408,8 @@ class _Paths:
         counts = levels[entry] + 1
         by_node = torch.argsort(nodes, stable=True)
         per_node = torch.bincount(nodes, minlength=len(parent))
-        return cls(nodes, gaussians, steps, _starts(counts), by_node, _starts(per_node))
+        users = gaussians[by_node]
+        return cls(nodes, gaussians, steps, _starts(counts), by_node, users, _starts(per_node))
 
 
 def _starts(counts: Tensor) -> Tensor:
@@ -423,25 +425,26 @@ class _PathSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, nodes: Tensor, beta: Tensor, paths: _Paths) -> Tensor:
-        weights = beta[paths.gaussians] ** paths.steps
+        factors = beta.index_select(0, paths.gaussians)
+        before = factors ** (paths.steps - 1).clamp_min(0)  # beta^(k - 1)
+        weights = torch.where(paths.steps > 0, factors * before, 1.0)
         ctx.paths = paths
-        ctx.save_for_backward(nodes, beta, weights)
+        ctx.save_for_backward(nodes, before, weights)
         return _bags(nodes, paths.nodes, paths.offsets, weights)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, Tensor | None, None]:
-        nodes, beta, weights = ctx.saved_tensors
+        nodes, before, weights = ctx.saved_tensors
         paths: _Paths = ctx.paths
         d_nodes = d_beta = None
         if ctx.needs_input_grad[0]:
-            users = paths.gaussians[paths.by_node]
-            d_nodes = _bags(grad.contiguous(), users, paths.node_offsets, weights[paths.by_node])
+            of_users = weights.index_select(0, paths.by_node)
+            d_nodes = _bags(grad.contiguous(), paths.users, paths.user_offsets, of_users)
         if ctx.needs_input_grad[1]:
             # d c / d beta = sum_k k beta^(k - 1) nodes[anc(k)] is a sum over the path, too.
-            steps = paths.steps
-            slopes = steps * beta[paths.gaussians] ** (steps - 1).clamp_min(0)
-            d_beta = (grad * _bags(nodes, paths.nodes, paths.offsets, slopes)).sum(1)
+            slopes = _bags(nodes, paths.nodes, paths.offsets, paths.steps * before)
+            d_beta = (grad * slopes).sum(1)
         return d_nodes, d_beta, None
 
 

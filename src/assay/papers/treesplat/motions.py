@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.papers.treesplat.basis import MotionBasis, check_time, sinusoids
+from assay.papers.treesplat.basis import MotionBasis, check_time, combine, sinusoids
 from assay.papers.treesplat.merged_motion import MergedMotion
 from assay.papers.treesplat.motion import Motion, Rows
 from assay.toolkits.checks import number, whole
@@ -82,7 +82,7 @@ class FlatMotion(Motion):
 
     def forward(self, t: float, means: Tensor | None = None) -> tuple[Tensor, Tensor]:
         b_mu, b_quat = self.basis(t)
-        return self.coef_mu @ b_mu, self.coef_quat @ b_quat
+        return combine(self.coef_mu, b_mu), combine(self.coef_quat, b_quat)
 
     def merge(self, frames: int | None = None) -> MergedMotion:
         """As `MotionTree.merge`: the coefficients as they are.

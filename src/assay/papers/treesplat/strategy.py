@@ -37,17 +37,27 @@ class TreeStrategy(DefaultStrategy):
     leaf, or, every so many rounds, two leaves below it. New rows take over the second moment of
     their source and start without a first one.
 
-    A growth round is every `refine_every`-th step after `refine_start_iter` and before
-    `refine_stop_iter`.
-
     Args:
-        promote_every: Every so many growth rounds promote; 0 for never. Counted from step 0, so
-            that the rounds of steps ``promote_every * refine_every``, twice that, ... do.
+        prune_opa: Gaussians of lower opacity go.
+        grow_grad2d: Mean gradient in the image, in half widths, above which Gaussians grow.
+        grow_scale3d: Largest scale, over the extent of the scene, that is cloned; others split.
+        grow_scale2d: Radius in the image, over its size, above which Gaussians split.
+        prune_scale3d: Scale over the extent above which Gaussians go, after the first reset of
+            opacities, as in 3DGS.
+        prune_scale2d: Radius in the image, over its size, above which they go, after that reset.
+        refine_scale2d_stop_iter: Radii in the image count up to this step; 0 for never.
+        refine_start_iter: Growth rounds come after this step ...
+        refine_stop_iter: ... and before this one.
+        reset_every: Steps between resets of opacities; 0 for never.
+        refine_every: Steps between growth rounds.
+        pause_refine_after_reset: Steps without rounds after a reset.
+        absgrad: Whether gradients without signs count; render with ``absgrad=True`` then.
+        revised_opacity: Whether the halves of a split look as opaque together as their source.
+        verbose: Whether to print what each round did.
+        key_for_gradient: Of the gradient in `info`; "means2d".
+        promote_every: Every so many growth rounds promote; 0 for never. Counted from step 0: the
+            rounds of steps ``promote_every * refine_every``, twice that, ... do.
         cap_max: Most Gaussians. Where there is room for few, those with the largest gradients grow.
-        reset_every: As in gsplat, or 0 for never. Gaussians that are too large are pruned after
-            the first reset, as in 3DGS.
-
-    The others are those of `gsplat.DefaultStrategy`.
 
     Raises:
         TypeError, ValueError: A field outside its range, named in the message.
