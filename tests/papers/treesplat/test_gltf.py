@@ -118,6 +118,28 @@ def test_nodes_carry_their_children(tmp_path):
     np.testing.assert_allclose(scene.node_matrices(1)[0] @ [0, 0, 0, 1], [-10, 4, 0, 1], atol=1e-5)
 
 
+def test_rest_pose_agrees_with_trimesh(tmp_path):
+    trimesh = pytest.importorskip("trimesh")
+    rng = np.random.default_rng(4)
+    file = triangle()
+    file.tree["nodes"] = []
+    for k in range(4):
+        file.tree["nodes"].append(
+            {
+                "mesh": 0,
+                "translation": rng.normal(size=3).tolist(),
+                "rotation": Rotation.random(random_state=k).as_quat().tolist(),
+                "scale": rng.uniform(0.5, 2, 3).tolist(),
+                "children": [k + 1] if k < 3 else [],
+            }
+        )
+    path = file.write(tmp_path / "chain.glb")
+    wanted = trimesh.load(path, force="scene").to_geometry().vertices
+    found = load_gltf(path, still=True).at(0).vertices
+    order = [np.lexsort(np.round(v, 5).T) for v in (z_up(wanted), found)]
+    np.testing.assert_allclose(found[order[1]], z_up(wanted)[order[0]], atol=1e-6)
+
+
 def test_morph_targets_with_animated_weights(tmp_path):
     file = triangle()
     primitive = file.tree["meshes"][0]["primitives"][0]

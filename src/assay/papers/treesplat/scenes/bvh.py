@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 from scipy.spatial.transform import Rotation
 
 from assay.papers.treesplat.scenes.mesh import Array
@@ -73,19 +75,41 @@ class BvhMotion:
                 matrices[joint] = matrices[parent] @ matrices[joint]
         return matrices
 
-    def _local(self, frame: int) -> tuple[Rotation, Array]:
-        places, quaternions, at = self.offsets.copy(), [], 0
+    @cached_property
+    def _columns(self) -> tuple[list[tuple[int, int, int]], NDArray[np.int64], Array]:
+        """Position channels as (joint, axis, column), and (K, J) columns and (K, J, 3) axes of
+        the first to the last rotation of each joint; -1 where it has fewer."""
+        moves, turns = [], []
+        column = 0
         for joint, channels in enumerate(self.channels):
-            turn = Rotation.identity()
+            mine = []
             for channel in channels:
-                value, axis = self.values[frame, at], "XYZ".index(channel[0])
-                at += 1
+                axis = "XYZ".index(channel[0])
                 if channel.endswith("position"):
-                    places[joint, axis] = value  # stands in the offset's place
+                    moves.append((joint, axis, column))
                 else:
-                    turn = turn * Rotation.from_euler(channel[0].lower(), value, degrees=True)
-            quaternions.append(turn.as_quat())
-        return Rotation.from_quat(np.stack(quaternions)), places
+                    mine.append((column, axis))
+                column += 1
+            turns.append(mine)
+        most = max(len(mine) for mine in turns)
+        columns = np.full((most, len(turns)), -1)
+        axes = np.zeros((most, len(turns), 3))
+        for joint, mine in enumerate(turns):
+            for k, (column, axis) in enumerate(mine):
+                columns[k, joint] = column
+                axes[k, joint, axis] = 1
+        return moves, columns, axes
+
+    def _local(self, frame: int) -> tuple[Rotation, Array]:
+        moves, columns, axes = self._columns
+        places = self.offsets.copy()
+        for joint, axis, column in moves:
+            places[joint, axis] = self.values[frame, column]  # stands in the offset's place
+        turns = Rotation.identity(len(places))
+        for column, axis in zip(columns, axes, strict=True):
+            angles = np.radians(self.values[frame, column])
+            turns = turns * Rotation.from_rotvec(axis * angles[:, None])
+        return turns, places
 
 
 def read_bvh(path: str | Path) -> BvhMotion:

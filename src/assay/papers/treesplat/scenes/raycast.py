@@ -89,7 +89,15 @@ def cast(
 
 
 def look_at(eye: Array, target: Array) -> Array:
-    """(4, 4) world-to-camera of a camera that looks at a target with z up, OpenCV axes."""
+    """The pose of a camera that looks at something, with z up in its picture.
+
+    Args:
+        eye: (3,) where it stands; not straight above or below the target.
+        target: (3,) what it looks at.
+
+    Returns:
+        (4, 4) world-to-camera, OpenCV axes.
+    """
     forward = target - eye
     forward = forward / np.linalg.norm(forward)
     right = np.cross(forward, (0.0, 0.0, 1.0))
