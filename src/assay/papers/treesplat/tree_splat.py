@@ -306,7 +306,6 @@ class TreeSplat(nn.Module):
         """
         about = {
             "format": _FORMAT,
-            "n": self.n,
             "sh_degree": self.sh_degree,
             "extent": self.extent,
             "motion": self.motion.kind,
@@ -345,7 +344,8 @@ class TreeSplat(nn.Module):
             raise ValueError(
                 f"sh_degree: says {about['sh_degree']}, but shN is {tuple(splats['shN'].shape)}"
             )
-        motion = _build(about["motion"], about["n"], about["options"]).to(splats["means"])
+        motion = _build(about["motion"], len(splats["means"]), about["options"])
+        motion = motion.to(splats["means"])
         state = {name.removeprefix("motion."): value for name, value in tensors.items()}
         if isinstance(motion, MotionTree):
             state |= {name: state[name].long() for name in ("entry", "parent")}
