@@ -56,7 +56,7 @@ def check_tensors(
 
 
 def _check_shapes(tensors: dict[str, Tensor], sh_degree: int | None, render_mode: str) -> None:
-    n, cameras = len(tensors["means"]), len(tensors["viewmats"])
+    n, cameras = (x.shape[0] if x.ndim else 0 for x in (tensors["means"], tensors["viewmats"]))
     wanted = {
         "means": (n, 3),
         "quats": (n, 4),
@@ -65,12 +65,11 @@ def _check_shapes(tensors: dict[str, Tensor], sh_degree: int | None, render_mode
         "viewmats": (cameras, 4, 4),
         "Ks": (cameras, 3, 3),
     }
+    free = {"means": "(N, 3)", "viewmats": "(C, 4, 4) with C >= 1"}
     for name, shape in wanted.items():
         found = tuple(tensors[name].shape)
-        if found != shape or not cameras:
-            free = "(N, 3)" if name == "means" else "(C, 4, 4) with C >= 1"
-            wish = free if name in ("means", "viewmats") else str(shape)
-            raise ValueError(f"{name}: got shape {found}, wants {wish}")
+        if found != shape or (name == "viewmats" and not cameras):
+            raise ValueError(f"{name}: got shape {found}, wants {free.get(name, shape)}")
     found = tuple(tensors["colors"].shape)
     if sh_degree is None:
         if found[:-1] not in ((n,), (cameras, n)) or not found[-1]:

@@ -17,6 +17,9 @@ EXTENT = 3.33
 EPS2D = 0.3
 """Added to both variances of a projected Gaussian, in square pixels."""
 
+MAX_RADIUS = 1e9
+"""In pixels; radii are 32-bit integers."""
+
 NEAR_PLANE = 0.01
 FAR_PLANE = 1e10
 

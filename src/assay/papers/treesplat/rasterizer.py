@@ -145,9 +145,8 @@ def rasterize(
             values = colors.expand(cameras, *colors.shape[-2:])
         else:
             campos = torch.linalg.inv(viewmats)[:, :3, 3]
-            values = stages.shade(
-                sh_degree, means, campos, colors.reshape(-1, *colors.shape[-3:]), radii
-            )
+            coeffs = colors if colors.ndim == 4 else colors[None]
+            values = stages.shade(sh_degree, means, campos, coeffs, radii)
         if render_mode != "RGB":
             values = torch.cat([values, depths[..., None]], -1)
     behind = values.new_zeros(cameras, values.shape[-1])

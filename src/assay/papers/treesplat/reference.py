@@ -6,6 +6,7 @@ kernels are tested against.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from assay.papers.treesplat.constants import (
     ALPHA_CAP,
     ALPHA_CUT,
     EXTENT,
+    MAX_RADIUS,
     TRANSMITTANCE_STOP,
 )
 
@@ -82,7 +84,7 @@ def _radii(
     a, b, c = conics.unbind(-1)
     variance = torch.stack([c, a], -1) / (a * c - b * b)[:, None]
     extent = (2 * (opacities / ALPHA_CUT).log().clamp(min=0)).sqrt().clamp(max=EXTENT)
-    radii = (extent[:, None] * variance.sqrt()).ceil()
+    radii = (extent[:, None] * variance.sqrt()).ceil().clamp(max=MAX_RADIUS)
     size = torch.tensor([width, height], dtype=means2d.dtype, device=means2d.device)
     keep = (
         (opacities >= ALPHA_CUT)
@@ -118,23 +120,33 @@ def composite(
     """See `cpu.composite`, which has the same arguments and results."""
     rows = torch.arange(height, dtype=means2d.dtype, device=means2d.device) + 0.5
     columns = torch.arange(width, dtype=means2d.dtype, device=means2d.device) + 0.5
+    if absgrad:
+        means2d.absgrad = torch.zeros_like(means2d)  # type: ignore[attr-defined]
     images, alphas = [], []
     for camera in range(len(means2d)):
         visible = (radii[camera] > 0).all(-1).nonzero()[:, 0]
         order = visible[depths[camera, visible].argsort(stable=True)]
         x, y = means2d[camera, order].unbind(-1)
         a, b, c = conics[camera, order].unbind(-1)
-        dx = (x - columns[:, None])[None]
-        dy = (y - rows[:, None])[:, None]
+        everywhere = (height, width, len(order))
+        dx = (x - columns[:, None])[None].expand(everywhere)
+        dy = (y - rows[:, None])[:, None].expand(everywhere)
+        if absgrad and dx.requires_grad:
+            for axis, offset in enumerate((dx, dy)):
+                offset.register_hook(partial(_add_absolute, means2d, camera, order, axis))
         sigma = 0.5 * (a * dx**2 + c * dy**2) + b * dx * dy
         alpha = (opacities[camera, order] * torch.exp(-sigma)).clamp(max=ALPHA_CAP)
         alpha = torch.where((sigma >= 0) & (alpha >= ALPHA_CUT), alpha, 0.0)
         after = torch.cumprod(1 - alpha, -1)
         alpha = torch.where(after > TRANSMITTANCE_STOP, alpha, 0.0)
         after = torch.cumprod(1 - alpha, -1)
-        before = torch.cat([torch.ones_like(dx[..., :1] + dy[..., :1]), after], -1)
+        before = torch.cat([after.new_ones(height, width, 1), after], -1)
         weights = alpha * before[..., :-1]
         left = before[..., -1:]
         images.append(weights @ colors[camera, order] + left * backgrounds[camera])
         alphas.append(1 - left)
     return torch.stack(images), torch.stack(alphas)
+
+
+def _add_absolute(means2d: Any, camera: int, order: Tensor, axis: int, per_pixel: Tensor) -> None:
+    means2d.absgrad[camera, order, axis] += per_pixel.abs().sum((0, 1))

@@ -94,6 +94,7 @@ def composite_backward(
                 row = grad[k, low : low + n]
                 for p in range(n):
                     vs[p] += color * row[p]
+            g0, gx, gy, gxx, gxy, gyy = zero, zero, zero, zero, zero, zero
             for p in range(n):
                 dx, dy = mx - xs[p], my - ys[p]
                 s = a * dx * dx + c * dy * dy + b * dx * dy
@@ -114,9 +115,6 @@ def composite_backward(
                 ws[p] = w
                 gs[p] = g
                 ts[p] = rest if rest > stop else zero
-            g0, gx, gy, gxx, gxy, gyy = zero, zero, zero, zero, zero, zero
-            for p in range(n):
-                dx, dy, g = mx - xs[p], my - ys[p], gs[p]
                 hx, hy = g * dx, g * dy
                 g0 += g
                 gx += hx

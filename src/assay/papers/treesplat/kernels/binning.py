@@ -86,8 +86,8 @@ def _reach(
 def _pixels(left: Any, right: Any, centre: Any, first: Any, end: Any) -> Any:  # pragma: no cover
     """Pixels of [first, end) whose centres lie within [centre + left, centre + right]."""
     return (
-        max(first, ceil(max(centre + left - 0.5, -1.0))),
-        min(end, floor(min(centre + right - 0.5, end * 1.0)) + 1),
+        max(first, ceil(min(max(centre + left - 0.5, -1.0), end * 1.0))),
+        min(end, floor(min(max(centre + right - 0.5, -1.0), end * 1.0)) + 1),
     )
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import numba
 
-from assay.papers.treesplat.constants import ALPHA_CUT, EXTENT, FRUSTUM_MARGIN
+from assay.papers.treesplat.constants import ALPHA_CUT, EXTENT, FRUSTUM_MARGIN, MAX_RADIUS
 
 _jit = numba.njit(nogil=True, cache=True, error_model="numpy")
 _inline = numba.njit(nogil=True, inline="never", error_model="numpy")
@@ -176,7 +176,8 @@ def project(
             if opacity < ALPHA_CUT:
                 continue
             extent = min(EXTENT, sqrt(2 * log(opacity / ALPHA_CUT)))
-            across, down = ceil(extent * sqrt(xx)), ceil(extent * sqrt(yy))
+            across = ceil(min(extent * sqrt(xx), MAX_RADIUS))
+            down = ceil(min(extent * sqrt(yy), MAX_RADIUS))
             if across <= radius_clip and down <= radius_clip:
                 continue
             u, v = fx * x * rz + cx, fy * y * rz + cy
