@@ -7,8 +7,11 @@ import torch
 
 pytest.importorskip("embreex")
 
+from assay.papers.treesplat import rasterize
 from assay.papers.treesplat.datasets.frames import camera_centers
 from assay.papers.treesplat.scenes import (
+    Capsule,
+    CapsuleBody,
     Material,
     Mesh,
     Pendulum,
@@ -161,6 +164,32 @@ def test_scene_stays_in_view_and_in_the_pictures():
         assert border.max() == 0
         assert alpha.sum() > 8
     assert len(capture.val) == len(capture.test) == 0
+
+
+def test_rays_and_rasteriser_agree_where_things_are():
+    """A small ball and a small Gaussian at one place have their middles in one pixel place."""
+    rng = np.random.default_rng(0)
+    k = np.array([[70.0, 0, 30], [0, 80, 20], [0, 0, 1]])
+    for _ in range(4):
+        place = rng.uniform(-0.6, 0.6, 3)
+        viewmat = look_at(np.array([2.0, -3, 1.5]), np.zeros(3))
+        ball = CapsuleBody([-1], [Capsule(0, place, place, 0.2)], lambda t: np.eye(4)[None], 1)
+        hit = torch.from_numpy(cast(ball.at(0), viewmat, k, 64, 48, 8).rgba[..., 3]).double()
+        _, alpha, _ = rasterize(
+            torch.from_numpy(place)[None],
+            torch.tensor([[1.0, 0, 0, 0]]).double(),
+            torch.full((1, 3), 0.1).double(),
+            torch.tensor([0.9]).double(),
+            torch.ones(1, 3).double(),
+            torch.from_numpy(viewmat)[None],
+            torch.from_numpy(k)[None],
+            64,
+            48,
+            backend="reference",
+        )
+        grid = torch.stack(torch.meshgrid(torch.arange(48), torch.arange(64), indexing="ij"), 2)
+        middles = [(a[..., None] * grid).sum((0, 1)) / a.sum() for a in (hit, alpha[0, ..., 0])]
+        torch.testing.assert_close(middles[0], middles[1], atol=0.1, rtol=0)
 
 
 def test_seeds_and_splits():
