@@ -281,7 +281,7 @@ def test_fox_is_a_fox():
     assert np.abs(fox.at(0).vertices - fox.at(1).vertices).max() < 1
 
 
-@pytest.mark.parametrize("name", ["jumper", "boxer"])
+@pytest.mark.parametrize("name", ["jumper", "climber"])
 def test_bodies_are_upright_and_move(name):
     body = scene_or_skip(name)
     sizes = np.ptp(body.at(0.0).vertices, axis=0)
