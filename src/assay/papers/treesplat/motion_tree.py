@@ -195,19 +195,16 @@ class MotionTree(Motion):
         # Nodes: the old ones, a leaf for each new Gaussian, a new leaf for each promoted source.
         nodes = Rows.appended(m, torch.cat([leaf, leaf[deeper]]))
         gaussians = Rows.appended(self.n, idx)
-        if len(up):
-            for name, c in zip(("field_mu", "field_quat"), self.coefficients(), strict=True):
-                if getattr(self, name) is None:
-                    continue
-                start = (1 - self.beta[up, None]) * c[up] if self.promote_continuity else 0.0
-                field = getattr(self, name).detach()[nodes.source]
-                field[m + deeper.nonzero().squeeze(1)] = start
-                field[m + len(idx) :] = start
-                self._set(name, field)
-        else:
-            for name in ("field_mu", "field_quat"):
-                if getattr(self, name) is not None:
-                    self._set(name, getattr(self, name).detach()[nodes.source])
+        fresh = torch.cat(
+            [m + deeper.nonzero().squeeze(1), m + len(idx) + torch.arange(len(up)).to(up)]
+        )
+        for name, c in zip(("field_mu", "field_quat"), self.coefficients(), strict=True):
+            if getattr(self, name) is None:
+                continue
+            field = getattr(self, name).detach()[nodes.source]
+            start = (1 - self.beta[up, None]) * c[up] if self.promote_continuity else 0 * c[up]
+            field[fresh] = start.repeat(2, 1)
+            self._set(name, field)
         if self.beta_logit is not None:
             self._set("beta_logit", self.beta_logit.detach()[gaussians.source])
         self.parent = torch.cat(
@@ -419,8 +416,9 @@ def _starts(counts: Tensor) -> Tensor:
 class _PathSum(torch.autograd.Function):
     """The sum over paths as sparse products, which torch has as embedding bags.
 
-    Of the ways tried (padded ancestor table, Horner over levels, CSR matrices, index_add), this is
-    the fastest at every depth, and its cost grows with the number of pairs alone.
+    Of the ways tried (padded ancestor table, Horner over levels, CSR matrices, index_add,
+    segment_reduce), none is faster on paths of eight nodes and more, and none by much on shorter
+    ones; its cost grows with the number of pairs alone.
     """
 
     @staticmethod
