@@ -27,12 +27,14 @@ if TYPE_CHECKING:
         PolynomialMotion,
         StaticMotion,
     )
+    from assay.papers.treesplat.playback import draw, orbit, write_film
     from assay.papers.treesplat.ply import read_ply, write_ply
     from assay.papers.treesplat.rasterizer import rasterize
     from assay.papers.treesplat.scenes import CapsuleBody, Pendulum, load_gltf, render_capture
     from assay.papers.treesplat.strategy import TreeStrategy, sibling_distance
     from assay.papers.treesplat.trainer import History, Trainer
     from assay.papers.treesplat.tree_splat import GrowingParams, TreeSplat
+    from assay.papers.treesplat.viewer import Viewer
 
 __all__ = [
     "CapsuleBody",
@@ -56,9 +58,12 @@ __all__ = [
     "Trainer",
     "TreeSplat",
     "TreeStrategy",
+    "Viewer",
+    "draw",
     "evaluate",
     "load_capture",
     "load_gltf",
+    "orbit",
     "photometric_loss",
     "psnr",
     "rasterize",
@@ -67,10 +72,13 @@ __all__ = [
     "save_capture",
     "sibling_distance",
     "structural_similarity",
+    "write_film",
     "write_ply",
 ]
 
 _HOMES = {
+    "viewer": ["Viewer"],
+    "playback": ["draw", "orbit", "write_film"],
     "config": ["TrainConfig"],
     "losses": ["photometric_loss", "structural_similarity"],
     "metrics": ["evaluate", "psnr"],
