@@ -347,6 +347,7 @@ def changed(name: str, index: tuple[int, ...], value: float) -> dict[str, Any]:
         ({"Ks": torch.eye(3)}, ValueError, r"Ks: got shape \(3, 3\), wants \(1, 3, 3\)"),
         ({"Ks": -torch.eye(3)[None]}, ValueError, "Ks: got -1 .* focal lengths > 0"),
         ({"backgrounds": torch.ones(3)}, ValueError, r"backgrounds: .* wants \(1, 3\)"),
+        ({"backgrounds": torch.tensor(1.0), "render_mode": "D"}, ValueError, "backgrounds: got"),
         ({"means": SCENE["means"].double()}, TypeError, "quats: got torch.float32, wants .*64"),
         ({"means": SCENE["means"].half()}, TypeError, "means: got torch.float16, wants"),
         ({"means": SCENE["means"].numpy()}, TypeError, "means: got ndarray, wants a torch.Tensor"),

@@ -86,7 +86,7 @@ def _check_shapes(tensors: dict[str, Tensor], sh_degree: int | None, render_mode
             )
     if "backgrounds" in tensors:
         background = tuple(tensors["backgrounds"].shape)
-        channels = found[-1] if "RGB" in render_mode else background[-1]
+        channels = found[-1] if "RGB" in render_mode else (1, *background)[-1]
         if background != (cameras, channels):
             raise ValueError(f"backgrounds: got shape {background}, wants ({cameras}, {channels})")
 
