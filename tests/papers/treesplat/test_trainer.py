@@ -202,8 +202,8 @@ def test_rates_follow_their_schedule():
     config = small(20, motion="tree", field_lr=2e-3, basis_lr=1e-3, basis_lr_final=1e-5)
     run = trainer_module._Run(config, capture, torch.device("cpu"))
     field = next(name for name in run.optimizers if name.endswith("field_mu"))
-    assert run._rate("means", 0.0) == pytest.approx(1.6e-4 * capture.extent)
-    assert run._rate("means", 1.0) == pytest.approx(1.6e-6 * capture.extent)
+    assert run._rate("means", 0.0) == pytest.approx(5e-4 * capture.extent)
+    assert run._rate("means", 1.0) == pytest.approx(5e-6 * capture.extent)
     assert run._rate("shared", 0.5) == pytest.approx(1e-4)
     assert run._rate("quats", 0.3) == config.quats_lr
     run.gain = 1.9

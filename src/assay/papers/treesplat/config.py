@@ -146,11 +146,17 @@ class TrainConfig:
 
         An eighth of the steps is static, growth runs from a sixth to seven tenths of them, every
         third growth promotes, opacities are never reset, and at most 2,500 Gaussians come of 1,000.
+        So few steps want higher rates: three times that of means, and six times that of a basis
+        (not of a deformation network, which gains nothing by it).
 
         Args:
             steps: Optimisation steps.
             **changes: Other fields of the configuration.
+
+        Raises:
+            TypeError, ValueError: For fields as the class refuses them.
         """
+        faster = changes.get("motion", cls.motion) != "mlp" and "basis_lr" not in changes
         return cls(**{
             "steps": steps,
             "static_steps": steps * 12 // 100,
@@ -163,5 +169,8 @@ class TrainConfig:
             "promote_every": 3,
             "reset_every": 0,
             "cap_max": 2_500,
+            "means_lr": 5e-4,
+            "means_lr_final": 5e-6,
+            **({"basis_lr": 5e-3, "basis_lr_final": 5e-5} if faster else {}),
             **changes,
         })  # fmt: skip

@@ -205,12 +205,13 @@ class _Run:
         )
         loss.backward()
         self._pending.append(loss.detach())
-        if self.device.type == "cpu" or len(self._pending) == CHECK_EVERY:
+        last = step + 1 == config.steps
+        if self.device.type == "cpu" or len(self._pending) == CHECK_EVERY or last:
             self._read_losses()
         self._set_rates()
         for _, optimizer in self._every_optimizer():
             optimizer.step()
-            optimizer.zero_grad(set_to_none=True)
+        self.model.zero_grad()
         self.strategy.step_post_backward(*hooks)
         self.step += 1
         self._after_growth(step)
