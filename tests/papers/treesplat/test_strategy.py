@@ -106,9 +106,10 @@ def test_clones_are_copies_and_so_is_their_motion(motion, step, dtype):
     for name in SPLATS:
         moments = optimizers[name].state[model.params[name]]
         first, second = moments["exp_avg"], moments["exp_avg_sq"]
-        assert second.reshape(22, -1)[:, 0].tolist() == [i + 1 for i in source]
+        assert second.reshape(22, -1)[:20, 0].tolist() == [i + 1 for i in range(20)]
         assert torch.equal(first[:20], second[:20])
         assert not first[20:].any()
+        assert not second[20:].any()
     if motion == "tree":
         assert model.motion.n_nodes == (22 if step == 10 else 24)
         assert model.motion.depth() == (1 if step == 10 else 2)
@@ -138,8 +139,10 @@ def test_splits_are_two_smaller_ones_drawn_from_their_source():
     # A quarter turn about z carries the scale of x to y.
     assert away.std(0).tolist() == pytest.approx([0.2, 0.1, 0.4], rel=0.05)
     assert abs(float((away[:2000] * away[2000:]).mean())) < 0.003
-    for name in SPLATS:  # both halves start without a first moment
-        assert not optimizers[name].state[model.params[name]]["exp_avg"].any()
+    for name in SPLATS:  # both halves start without moments
+        moments = optimizers[name].state[model.params[name]]
+        assert not moments["exp_avg"].any()
+        assert not moments["exp_avg_sq"].any()
     field = optimizers["field_mu"].state[model.motion.field_mu]
     assert field["exp_avg"][:2000].any()
     assert not field["exp_avg"][2000:].any()
@@ -190,7 +193,9 @@ def test_moments_follow_their_gaussians_through_any_growth(motion, seed, rounds)
         names = model.splats["sh0"][:, 0, 0].detach()
         for name in ("means", "quats", "sh0", "opacities"):
             second = optimizers[name].state[model.params[name]]["exp_avg_sq"]
-            assert torch.equal(second.reshape(model.n, -1)[:, 0], names)
+            kept = second.reshape(model.n, -1)[:, 0]  # what is new has none
+            assert torch.equal(kept, torch.where(kept == 0, 0, names))
+            assert kept.any() or rounds > 1
         if motion == "tree":
             second = optimizers["beta_logit"].state[model.motion.beta_logit]["exp_avg_sq"]
             assert torch.equal(second, names)
@@ -205,7 +210,7 @@ def test_moments_follow_their_gaussians_through_any_growth(motion, seed, rounds)
             assert torch.equal(second.reshape(model.n, -1)[:, 0], names)
         for name, optimizer in optimizers.items():
             model.params[name].grad = torch.zeros_like(model.params[name])
-            optimizer.param_groups[0]["betas"] = (0.9, 1.0)
+            optimizer.param_groups[0].update(lr=0.0, betas=(0.9, 1 - 1e-12))
             optimizer.step()
 
 

@@ -25,6 +25,7 @@ SPLIT_BY = 1.6
 """A split Gaussian leaves two of its scales divided by this, as in 3DGS."""
 _LOG = logging.getLogger(__name__)
 _FIRST_MOMENTS = ("exp_avg", "momentum_buffer")
+_ALL_MOMENTS = (*_FIRST_MOMENTS, "exp_avg_sq", "max_exp_avg_sq")
 
 
 @dataclass
@@ -34,8 +35,8 @@ class TreeStrategy(DefaultStrategy):
     Used as that one, with ``model.params`` for `params` and one optimizer for each of them; the
     parameters in the model, in `params` and in the optimizers are the same after every step.
     What a clone or a split makes moves as its source: a tree gets a leaf beside the source's
-    leaf, or, every so many rounds, two leaves below it. New rows take over the second moment of
-    their source and start without a first one.
+    leaf, or, every so many rounds, two leaves below it. New rows of splats start without moments,
+    as gsplat's do; those of motion take over the second moment of their source.
 
     Args:
         prune_opa: Gaussians of lower opacity go.
@@ -298,7 +299,8 @@ def _take(
     old = {name: params[name] for name in values}
     for name, value in values.items():
         params[name] = nn.Parameter(value, requires_grad=old[name].requires_grad)
-    _follow(optimizers, old, params, dict.fromkeys(values, rows))
+    # A clone with its source's second moment would take its steps too, and never leave it.
+    _follow(optimizers, old, params, dict.fromkeys(values, rows), _ALL_MOMENTS)
     for name, value in state.items():
         if isinstance(value, Tensor):
             state[name] = value[rows.source]
@@ -309,8 +311,12 @@ def _follow(
     old: Mapping[str, nn.Parameter],
     new: Mapping[str, nn.Parameter],
     rows: Mapping[str, Rows],
+    zeroed: Sequence[str] = _FIRST_MOMENTS,
 ) -> None:
-    """Gives each optimizer its new parameter, and the moments of the rows that it was made of."""
+    """Gives each optimizer its new parameter, and the moments of the rows that it was made of.
+
+    Of rows that are fresh the moments that `zeroed` names are 0.
+    """
     for name, each in rows.items():
         if name not in optimizers:
             continue
@@ -322,6 +328,6 @@ def _follow(
         for key, value in moments.items():
             if isinstance(value, Tensor) and value.shape == old[name].shape:
                 moments[key] = value[each.source]
-                if key in _FIRST_MOMENTS:
+                if key in zeroed:
                     moments[key][each.fresh] = 0
         optimizer.state[new[name]] = moments
