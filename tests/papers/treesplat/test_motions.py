@@ -112,10 +112,10 @@ def test_a_cubic_is_a_cubic():
     assert not motion(0.5)[0].any()
 
 
-def test_the_deformation_has_the_published_shape():
+def test_the_deformation_sees_its_input_again_in_the_sixth_layer():
     motion = MLPDeformation(2)
     sizes = [(layer.in_features, layer.out_features) for layer in motion.hidden]
-    assert sizes == [(76, 256)] + [(256, 256)] * 3 + [(332, 256)] + [(256, 256)] * 3
+    assert sizes == [(76, 256)] + [(256, 256)] * 4 + [(332, 256)] + [(256, 256)] * 2
     means = torch.randn(2, 3, requires_grad=True)
     stirred(motion)(0.4, means)[0].sum().backward()
     assert means.grad is None

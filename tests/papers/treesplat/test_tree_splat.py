@@ -154,10 +154,12 @@ def test_params_are_those_of_the_model():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("motion", [*MOTIONS, "merged", "table", "root"])
+@pytest.mark.parametrize("motion", [*MOTIONS, "merged", "table", "root", "one"])
 def test_files_give_back_every_bit(tmp_path, motion, dtype):
     if motion in ("merged", "table"):
         model = grown(dtype).merge(frames=5 if motion == "table" else None)
+    elif motion == "one":
+        model = grown(dtype, shared_field=True).merge()
     elif motion == "root":
         model = grown(dtype, init="root", shared_field=True, decay=False, max_depth=5)
     else:
@@ -186,6 +188,7 @@ def test_a_file_holds_what_bytes_per_gaussian_counts(tmp_path):
     nodes = model.motion.n_nodes / model.n
     assert size["motion"] == pytest.approx(nodes * (4 * 2 * 4 + 4) + 4 + 4)
     assert model.merge().bytes_per_gaussian()["motion"] == 4 * 2 * 4
+    assert grown(shared_field=True).merge().bytes_per_gaussian()["motion"] == 4 * 4
     model.save(tmp_path / "model.safetensors")
     stored = (tmp_path / "model.safetensors").stat().st_size
     assert 0 < stored - size["total"] * model.n < 4000  # the header

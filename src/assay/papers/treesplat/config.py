@@ -56,7 +56,7 @@ class TrainConfig:
             ...
         basis_lr_final: ... and what it falls to exponentially over all steps.
         beta_lr: Rate of the decays' logits (own: 1e-2).
-        grow_from: Step of the first growth (3DGS: 500).
+        grow_from: Step after which growth begins, with the next of its rounds (3DGS: 500).
         grow_until: Step from which there is none (3DGS: 15,000).
         grow_every: Steps between growths (3DGS: 100).
         promote_every: Every so many growths is a promotion, which deepens the tree (the paper's
@@ -146,8 +146,8 @@ class TrainConfig:
 
         An eighth of the steps is static, growth runs from a sixth to seven tenths of them, every
         third growth promotes, opacities are never reset, and at most 2,500 Gaussians come of 1,000.
-        So few steps want higher rates: three times that of means, and six times that of a basis
-        (not of a deformation network, which gains nothing by it).
+        So few steps want higher rates that fall less: three times that of means, six times that
+        of a basis (not of a deformation network, which gains nothing by it), down to a tenth.
 
         Args:
             steps: Optimisation steps.
@@ -156,7 +156,7 @@ class TrainConfig:
         Raises:
             TypeError, ValueError: For fields as the class refuses them.
         """
-        faster = changes.get("motion", cls.motion) != "mlp" and "basis_lr" not in changes
+        basis_lr = changes.get("basis_lr", 8e-4 if changes.get("motion") == "mlp" else 5e-3)
         return cls(**{
             "steps": steps,
             "static_steps": steps * 12 // 100,
@@ -171,6 +171,7 @@ class TrainConfig:
             "cap_max": 2_500,
             "means_lr": 5e-4,
             "means_lr_final": 5e-6,
-            **({"basis_lr": 5e-3, "basis_lr_final": 5e-5} if faster else {}),
+            "basis_lr": basis_lr,
+            "basis_lr_final": basis_lr / 10,
             **changes,
         })  # fmt: skip

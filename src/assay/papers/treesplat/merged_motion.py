@@ -18,7 +18,7 @@ class MergedMotion(Motion):
 
     Args:
         c_mu: Coefficients of means ``(N, B)``.
-        c_quat: Coefficients of quaternions ``(N, B)``.
+        c_quat: Coefficients of quaternions ``(N, B)``; None: they are those of means.
         basis: The basis of B functions that they belong to.
 
     Raises:
@@ -28,20 +28,25 @@ class MergedMotion(Motion):
     kind = "merged"
     rows = ("c_mu", "c_quat")
 
-    def __init__(self, c_mu: Tensor, c_quat: Tensor, basis: MotionBasis | TabulatedBasis) -> None:
+    def __init__(
+        self, c_mu: Tensor, c_quat: Tensor | None, basis: MotionBasis | TabulatedBasis
+    ) -> None:
         super().__init__()
-        if c_mu.dim() != 2 or c_mu.shape != c_quat.shape or c_mu.shape[1] != basis.n_basis:
+        shapes = {tuple(c.shape) for c in (c_mu, c_quat) if c is not None}
+        if shapes != {(*c_mu.shape[:1], basis.n_basis)}:
             raise ValueError(
-                f"c_mu, c_quat: got shapes {tuple(c_mu.shape)} and {tuple(c_quat.shape)}, wants "
-                f"both (N, {basis.n_basis})"
+                f"c_mu, c_quat: got shapes {sorted(shapes)}, wants both (N, {basis.n_basis})"
             )
         self.c_mu = nn.Parameter(c_mu.detach().clone())
-        self.c_quat = nn.Parameter(c_quat.detach().clone())
+        self.register_parameter(
+            "c_quat", None if c_quat is None else nn.Parameter(c_quat.detach().clone())
+        )
         self.basis = basis
 
     def forward(self, t: float, means: Tensor | None = None) -> tuple[Tensor, Tensor]:
         b_mu, b_quat = self.basis(t)
-        return combine(self.c_mu, b_mu), combine(self.c_quat, b_quat)
+        c_quat = self.c_mu if self.c_quat is None else self.c_quat
+        return combine(self.c_mu, b_mu), combine(c_quat, b_quat)
 
     def merge(self, frames: int | None = None) -> MergedMotion:
         """A copy of it.
@@ -56,7 +61,7 @@ class MergedMotion(Motion):
         return MergedMotion(self.c_mu, self.c_quat, basis)
 
     def options(self) -> dict[str, Any]:
-        return {"basis": self.basis.options()}
+        return {"basis": self.basis.options(), "shared_field": self.c_quat is None}
 
     def expand(self, idx: Any) -> dict[str, Rows]:
         raise RuntimeError("merged model has no tree")

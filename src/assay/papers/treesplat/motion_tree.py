@@ -153,7 +153,7 @@ class MotionTree(Motion):
         with torch.no_grad():
             c_mu, c_quat = self.coefficients()
         basis = copy.deepcopy(self.basis) if frames is None else self.basis.tabulate(frames)
-        return MergedMotion(c_mu, c_quat, basis)
+        return MergedMotion(c_mu, None if self.shared_field else c_quat, basis)
 
     def expand(self, idx: Any) -> dict[str, Rows]:
         """Appends a copy of each Gaussian in `idx`: a new leaf under the parent of its source's.

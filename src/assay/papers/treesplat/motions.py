@@ -150,8 +150,9 @@ class PolynomialMotion(Motion):
 class MLPDeformation(_Rowless):
     """An MLP of encoded position and time gives every Gaussian's displacement at every time.
 
-    Eight layers of 256 with the input again after the fourth. The last layer starts at zero, so
-    that training starts without motion; positions are not trained through the MLP.
+    Eight layers of 256 with the input again after the fifth. Unlike the released network the last
+    layer starts at zero, so that training starts without motion, scales stay as they are and time
+    has no network of its own; as there, positions are not trained through the MLP.
 
     Args:
         n: Number of Gaussians N.
@@ -184,7 +185,7 @@ class MLPDeformation(_Rowless):
         self.octaves = whole("octaves", octaves)
         self.time_octaves = whole("time_octaves", time_octaves)
         inputs = 3 * (1 + 2 * octaves) + 1 + 2 * time_octaves
-        self._skip = layers // 2
+        self._skip = layers // 2 + 1
         self.hidden = nn.ModuleList(
             nn.Linear(inputs if i == 0 else width + inputs * (i == self._skip), width)
             for i in range(layers)
@@ -200,7 +201,7 @@ class MLPDeformation(_Rowless):
         place = sinusoids(means.detach() / self.scale, self.octaves, 1.0)
         x = inputs = torch.cat([place, time.expand(len(place), -1)], 1)
         for i, layer in enumerate(self.hidden):
-            if i and i == self._skip:
+            if i == self._skip:
                 x = torch.cat([inputs, x], 1)
             x = torch.relu(layer(x))
         dmu, dq = self.head(x).split([3, 4], 1)

@@ -460,7 +460,8 @@ def _build(kind: str, n: int, options: dict[str, Any]) -> Motion:
         )
     if kind == MergedMotion.kind:
         zeros = torch.zeros(n, options["basis"].n_basis)
-        return MergedMotion(zeros, zeros, **options)
+        shared = options.pop("shared_field")
+        return MergedMotion(zeros, None if shared else zeros, **options)
     return _KINDS[one_of("motion", kind, _KINDS)](n, **options)
 
 
@@ -500,10 +501,11 @@ def _radius(points: Tensor) -> float:
 
 
 def _spacing(points: Tensor, extent: float) -> Tensor:
-    """Mean distance ``(P,)`` to the three nearest neighbours, as 3DGS sizes its first Gaussians."""
+    """Root mean square distance ``(P,)`` to three neighbours, as 3DGS sizes first Gaussians."""
     near = min(4, len(points))
     if near == 1:
         return points.new_full((1,), 0.1 * extent)
     distances, _ = KDTree(points.cpu().numpy()).query(points.cpu().numpy(), k=near)
     # Points on top of each other must not give a scale of zero.
-    return torch.from_numpy(distances[:, 1:].mean(1)).to(points).clamp_min(1e-4 * extent)
+    mean_square = (distances[:, 1:] ** 2).mean(1)
+    return torch.from_numpy(mean_square).sqrt().to(points).clamp_min(1e-4 * extent)
