@@ -27,6 +27,7 @@ class MergedMotion(Motion):
 
     kind = "merged"
     rows = ("c_mu", "c_quat")
+    c_quat: nn.Parameter | None
 
     def __init__(
         self, c_mu: Tensor, c_quat: Tensor | None, basis: MotionBasis | TabulatedBasis
