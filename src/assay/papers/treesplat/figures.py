@@ -157,6 +157,8 @@ def arms_of(result: Result) -> list[str]:
 
 # Strips
 
+_TALLEST = 6.5  # inches
+
 
 def _strip_alt(result: Result) -> str:
     cells = [
@@ -178,8 +180,9 @@ def _strip(result: Result) -> MatplotlibFigure:
     with Image.open(result.files["strip.png"]) as image:
         picture = np.asarray(image.convert("RGB"))
     high, wide = picture.shape[0] // len(ROWS), picture.shape[1] // len(STRIP_TIMES)
-    width = 1.5 * len(STRIP_TIMES)
-    height = width * picture.shape[0] / picture.shape[1]
+    tallness = picture.shape[0] / picture.shape[1]
+    width = min(7.5, _TALLEST / tallness)
+    height = width * tallness
     figure, axis = pyplot.subplots(figsize=(width + 0.9, height + 0.3), layout="constrained")
     axis.imshow(picture, interpolation="lanczos")
     axis.set_yticks([high * (row + 0.5) for row in range(len(ROWS))], ROWS)
@@ -392,7 +395,7 @@ def _paths_alt(traced: Sequence[Result]) -> str:
         count = sum(map(len, families.values()))
         scene = name_of_scene(r.params["scene"])
         parts.append(f"{scene}: {count} Gaussians of {len(families)} trees")
-    return f"{'; '.join(parts)}. Paths of one colour share a root and run side by side."
+    return f"{'; '.join(parts)}. Paths of one colour share a root."
 
 
 def _paths(traced: Sequence[Result]) -> MatplotlibFigure:
@@ -401,21 +404,26 @@ def _paths(traced: Sequence[Result]) -> MatplotlibFigure:
     from PIL import Image
 
     figure, axes = pyplot.subplots(
-        1, len(traced), figsize=(3.9 * len(traced) + 0.3, 4.1), layout="constrained", squeeze=False
+        1, len(traced), figsize=(4.2 * len(traced) + 0.3, 4.1), layout="constrained", squeeze=False
     )
     for axis, r in zip(axes[0], traced, strict=True):
-        size = int(r.params["size"])
+        places = [place for family in paths_of(r).values() for path in family for place in path]
         if "rest.png" in r.files:
             with Image.open(r.files["rest.png"]) as image:
-                axis.imshow(np.asarray(image), alpha=0.35, extent=(0, size, size, 0))
+                picture = np.asarray(image.convert("RGB"))
+            axis.imshow(picture, alpha=0.35, extent=(0, picture.shape[1], picture.shape[0], 0))
+            rows, columns = np.nonzero(picture.min(-1) < 200)
+            places += list(zip(columns.tolist(), rows.tolist(), strict=True))
         for i, family in enumerate(paths_of(r).values()):
             for points in family:
                 x, y = zip(*points, strict=True)
                 axis.plot(x, y, color=f"C{i}", linewidth=1, alpha=0.9)
                 axis.plot(x[0], y[0], ".", color=f"C{i}", markersize=4)
-        axis.set(title=name_of_scene(r.params["scene"]), xlim=(0, size), ylim=(size, 0))
+        (left, top), (right, bottom) = np.min(places, 0) - 4, np.max(places, 0) + 4
+        axis.set(title=name_of_scene(r.params["scene"]), xlim=(left, right), ylim=(bottom, top))
         axis.set(aspect="equal", xticks=(), yticks=())
         axis.grid(visible=False)
+        axis.spines[:].set_visible(False)
     return figure
 
 

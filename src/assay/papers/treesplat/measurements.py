@@ -41,7 +41,7 @@ _QUAT_SHARE = TrainConfig.field_quat_lr / TrainConfig.field_lr
 """Rate of the quaternions' coefficients over that of the means', in all arms and searches."""
 _BACKGROUNDS: Mapping[str, str] = {"engine": "black"}
 _EVALUATIONS = 10
-_FILM_FRAMES = 24
+_FILM_FRAMES = 20
 _JUMP_TIMES = (0.0, 0.25, 0.5, 0.75, 1.0)
 _GRADIENT_FRAMES = 24
 _FAMILIES, _MEMBERS, _PATH_TIMES = 6, 8, 25

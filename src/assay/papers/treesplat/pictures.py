@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -21,10 +22,10 @@ if TYPE_CHECKING:
 
 Picture = NDArray[np.uint8]
 
-_WIDTH = 220
+_AREA = 24_000  # pixels of a column of a film, so that its file stays small
 _HEADER = 22
-_COLOURS = 64
-_MILLISECONDS = 90
+_COLOURS = 48
+_MILLISECONDS = 100
 
 
 def filmed(
@@ -118,8 +119,8 @@ def film(columns: Mapping[str, Sequence[Picture]]) -> bytes:
     frames = []
     for pictures in zip(*columns.values(), strict=True):
         height, width = pictures[0].shape[:2]
-        larger = _WIDTH / width
-        wide, high = _WIDTH, round(height * larger)
+        larger = math.sqrt(_AREA / (width * height))
+        wide, high = round(width * larger), round(height * larger)
         frame = Image.new("RGB", (wide * len(columns), high + _HEADER), "white")
         pen = ImageDraw.Draw(frame)
         for i, (name, picture) in enumerate(zip(columns, pictures, strict=True)):

@@ -16,14 +16,14 @@ TUNING_SEED = 1000
 
 BASIS_SCENE = "fox-run"
 BASIS_RATES: Mapping[str, tuple[float, ...]] = {
-    "flat": (8e-4, 2e-3, 4e-3),
-    "tree": (8e-4, 2e-3, 4e-3),
+    "flat": (8e-4, 2e-3, 4e-3, 8e-3, 1.6e-2),
+    "tree": (8e-4, 2e-3, 4e-3, 8e-3, 1.6e-2),
     "mlp": (4e-4, 8e-4, 1.6e-3),
 }
 FINAL_SHARES: Mapping[str, tuple[float, ...]] = {
-    "flat": (1.0, 0.1, 0.01),
-    "tree": (1.0, 0.1, 0.01),
-    "mlp": (1.0, 0.1),
+    "flat": (1.0, 0.1, 0.01, 0.003),
+    "tree": (1.0, 0.1, 0.01, 0.003),
+    "mlp": (0.1,),
 }
 """What is tried for the network that all Gaussians share: its rate, and which share of it is left
 at the end."""
@@ -32,24 +32,24 @@ MIDDLE = 1.2e-3
 """The coefficients' rate meanwhile."""
 
 RATES: Mapping[str, tuple[float, ...]] = {
-    "flat": (3e-4, 6e-4, 1.2e-3, 2.4e-3),
-    "tree": (3e-4, 6e-4, 1.2e-3, 2.4e-3),
+    "flat": (4e-5, 7.5e-5, 1.5e-4, 3e-4, 6e-4, 1.2e-3, 2.4e-3),
+    "tree": (4e-5, 7.5e-5, 1.5e-4, 3e-4, 6e-4, 1.2e-3, 2.4e-3),
     "polynomial": (6e-4, 1.2e-3, 2.4e-3, 4.8e-3),
 }
 """What is tried for the coefficients, over the extent of the scene."""
 
 BASIS: Mapping[str, tuple[float, float]] = {
-    "flat": (2e-3, 0.1),
-    "tree": (2e-3, 0.1),
-    "mlp": (8e-4, 1.0),
+    "flat": (8e-3, 0.01),
+    "tree": (8e-3, 0.01),
+    "mlp": (8e-4, 0.1),
 }
 """The chosen rate and share."""
 
 CHOSEN: Mapping[str, Mapping[str, float]] = {
-    "fox-run": {"flat": 1.2e-3, "tree": 1.2e-3, "polynomial": 2.4e-3},
-    "engine": {"flat": 1.2e-3, "tree": 1.2e-3, "polynomial": 2.4e-3},
-    "jumper": {"flat": 1.2e-3, "tree": 1.2e-3, "polynomial": 2.4e-3},
-    "pendulum": {"tree": 1.2e-3},
+    "fox-run": {"flat": 3e-4, "tree": 7.5e-5, "polynomial": 1.2e-3},
+    "engine": {"flat": 3e-4, "tree": 3e-4, "polynomial": 1.2e-3},
+    "jumper": {"flat": 1.5e-4, "tree": 3e-4, "polynomial": 2.4e-3},
+    "pendulum": {"tree": 3e-4},
 }
 """The chosen rates of the coefficients."""
 
