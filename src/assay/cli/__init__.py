@@ -28,7 +28,9 @@ def main() -> None:
         if isinstance(stop.__context__, BrokenPipeError):
             sys.exit(141)
         if stop.code == 130:
-            print("assay: interrupted; finished trials are kept", file=sys.stderr)
+            cause = getattr(stop.__context__, "__cause__", None)
+            said = [str(one) for one in cause.args] if isinstance(cause, KeyboardInterrupt) else []
+            print("; ".join(["assay: interrupted", *said]), file=sys.stderr)
         raise
     except (ValueError, OSError, ImportError, UnknownPaper) as error:
         if "--debug" in sys.argv:

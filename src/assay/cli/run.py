@@ -49,8 +49,11 @@ def run(
             say(line)
         if dry_run:
             return 0
-        with progress.watching(plans, as_json) as watch:
-            summary = execute(plans, ledger, jobs=jobs, on_event=watch)
+        try:
+            with progress.watching(plans, as_json) as watch:
+                summary = execute(plans, ledger, jobs=jobs, on_event=watch)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt("finished trials are kept") from None
         found = {plan.slug: tables.of_paper(plan.slug, scale, ledger) for plan in plans}
 
     every = [verdict for some in found.values() for verdict in some]

@@ -60,11 +60,30 @@ def test_an_orbit_sees_the_whole_model_from_all_around():
     assert ((sideways[:, :3, :3] @ torch.tensor([0.0, -1.0, 0.0]))[:, 1] < 0).all()
 
 
+def test_surroundings_reach_as_far_as_the_model_moves():
+    model = ball()
+    with torch.no_grad():
+        for parameter in model.motion.basis.parameters():
+            parameter.zero_()
+        model.motion.basis.mlp[0].weight[0, 0] = model.motion.basis.mlp[2].weight[0, 0] = 1
+        model.motion.basis.mlp[-1].weight[2, 0] = 1
+        model.motion.c_mu[:, 0] = 8
+    ends = [model.at(t)["means"] for t in (0.0, 1.0)]
+    assert float((ends[1] - ends[0]).norm(dim=1).min()) > 4
+    middle, radius = surroundings(model)
+    for means in ends:
+        assert ((means - middle).norm(dim=1) < 1.05 * radius).all()
+    halfway = (ends[0].mean(0) + ends[1].mean(0)) / 2
+    torch.testing.assert_close(middle, halfway, atol=0.2, rtol=0)
+
+
 def test_one_stray_gaussian_does_not_move_the_camera_away():
     model = ball()
     with torch.no_grad():
         model.splats["means"][0] = 1e4
     assert surroundings(model)[1] < 2
+    with pytest.raises(ValueError, match="turns: got inf"):
+        orbit(model, 2, turns=math.inf)
 
 
 def test_a_picture_shows_the_model_on_its_background():

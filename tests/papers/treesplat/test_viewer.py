@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from assay.papers.treesplat.tree_splat import TreeSplat
-from assay.papers.treesplat.viewer import BROWSER, HERE, Viewer, describe
+from assay.papers.treesplat.viewer import BROWSER, SERVER, Viewer, describe
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 
@@ -36,8 +36,9 @@ def test_a_model_is_described(model):
     assert describe(model.merge()) == "60 Gaussians, motion: merged"
 
 
-def test_the_page_is_served_and_its_port_is_free_afterwards(model):
+def test_the_page_is_served_and_its_port_is_free_afterwards(model, capsys):
     with Viewer(model, 0) as viewer:
+        assert capsys.readouterr().out == ""
         assert viewer.url == f"http://127.0.0.1:{viewer.port}"
         page = urllib.request.urlopen(viewer.url, timeout=10).read()
         assert b"<html" in page
@@ -81,10 +82,10 @@ def test_the_page_shows_the_model_and_follows_its_time(model):
         assert page.get_by_text("60 Gaussians").is_visible()
         viewer.time.value = 1.0
         wait_for(lambda: middle(page).min() > 240)
-        viewer.drawn.value = BROWSER
+        viewer.renderer.value = BROWSER
         viewer.time.value = 0.0
         wait_for(lambda: middle(page) @ [1, -1, -1] > 150)
-        viewer.drawn.value = HERE
+        viewer.renderer.value = SERVER
         viewer.playing.value = True
         wait_for(lambda: 0 < viewer.time.value < 1)
         viewer.playing.value = False

@@ -59,12 +59,19 @@ def intrinsics(width: int, height: int, fov: float = FOV) -> Tensor:
 
 
 def surroundings(model: TreeSplat) -> tuple[Tensor, float]:
-    """Middle (3,) and radius of what a model shows, few stray Gaussians left out."""
-    means = model.splats["means"].detach().cpu().float()
-    opaque = model.splats["opacities"].detach().cpu() > 0
-    means = means[opaque] if opaque.any() else means
-    middle = means.median(0).values
-    return middle, max(float((means - middle).norm(dim=1).quantile(0.95)), 1e-6)
+    """Middle (3,) and radius of what a model shows at any time.
+
+    One in a hundred Gaussians, and those that are seldom seen, may lie outside.
+    """
+    opaque = (model.splats["opacities"].detach() > 0).cpu()
+    chosen = opaque if opaque.any() else torch.ones_like(opaque)
+    moments = [model.at(t)["means"].cpu().float()[chosen] for t in np.linspace(0, 1, 9).tolist()]
+    means = torch.cat(moments).numpy()
+    middle = np.quantile(means, (0.01, 0.99), axis=0).mean(0)
+    sizes = model.splats["scales"].detach().exp().amax(1).cpu().float()[chosen]
+    reach = np.linalg.norm(means - middle, axis=1) + np.tile(sizes.numpy(), len(moments))
+    radius = max(float(np.quantile(reach, 0.99)), 1e-6)
+    return torch.from_numpy(middle).float(), radius
 
 
 def orbit(
@@ -74,7 +81,7 @@ def orbit(
     elevation: float = 20.0,
     up: Sequence[float] = (0, 0, 1),
 ) -> Tensor:
-    """Cameras on a circle around a model, all of which see it whole; the first stands askew.
+    """Cameras on a circle around a model, which see its `surroundings`; the first stands askew.
 
     Args:
         model: Any `TreeSplat`.
@@ -87,15 +94,16 @@ def orbit(
         (n, 4, 4) world-to-camera matrices.
 
     Raises:
-        ValueError: For an elevation out of range.
+        TypeError, ValueError: For an elevation out of range, or turns that are not finite.
     """
     number("elevation", elevation, above=-90, most=89.9)
+    number("turns", turns)
     middle, radius = surroundings(model)
     axis = torch.nn.functional.normalize(torch.tensor(up, dtype=torch.float32), dim=0)
     aside = torch.eye(3)[int(axis.abs().argmin())]
     east = torch.nn.functional.normalize(torch.linalg.cross(axis, aside), dim=0)
     north = torch.linalg.cross(axis, east)
-    distance = 1.3 * radius / math.sin(FOV / 2)
+    distance = 1.05 * radius / math.sin(FOV / 2)
     height = math.radians(elevation)
     views = []
     for i in range(whole("n", n)):
@@ -156,14 +164,15 @@ def write_film(path: str | Path, pictures: Iterable[NDArray[np.uint8]], fps: flo
     """
     path = Path(path)
     number("fps", fps, above=0, most=50)
-    if path.suffix not in (".gif", ".mp4"):
+    ending = path.suffix.lower()
+    if ending not in (".gif", ".mp4"):
         raise ValueError(f"path: got {path.name}, wants a name that ends in .gif or .mp4")
     frames = list(pictures)
     if not frames:
         raise ValueError("pictures: got none, wants at least one")
     if sizes := {frame.shape for frame in frames} - {frames[0].shape}:
         raise ValueError(f"pictures: got {frames[0].shape} and {min(sizes)}, wants one size")
-    write_bytes(path, _gif(frames, fps) if path.suffix == ".gif" else _mp4(frames, fps))
+    write_bytes(path, _gif(frames, fps) if ending == ".gif" else _mp4(frames, fps))
     return len(frames)
 
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import redirect_stdout
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +21,7 @@ from assay.toolkits.checks import whole
 if TYPE_CHECKING:
     from viser import ClientHandle
 
-HERE, BROWSER = "here, exactly", "by the browser"
+SERVER, BROWSER = "server (exact)", "browser (approximate)"
 
 
 class Viewer:
@@ -27,7 +29,7 @@ class Viewer:
 
     The pictures are drawn here, by the same rasterizer as in training, and sent as they become
     ready; or the browser draws the Gaussians of the instant, which is smoother to move around in
-    but leaves out all harmonics above the first.
+    but leaves out all harmonics but the constant one.
 
     Args:
         model: Any `TreeSplat`; merged ones are faster. It must not be trained meanwhile.
@@ -63,15 +65,17 @@ class Viewer:
         self.background = torch.tensor(background, dtype=torch.float32)
         whole("height", height, 16)
         self.port = _free_port(host, port)
-        self.server = viser.ViserServer(host, self.port, label=title, verbose=False)
+        with redirect_stdout(io.StringIO()):  # its banner
+            self.server = viser.ViserServer(host, self.port, label=title, verbose=False)
         self.server.gui.configure_theme(show_share_button=False)
+        self.server.gui.main_panel.dock_right()  # beside the picture, not over it
         self.server.scene.set_up_direction(np.asarray(up, float))
         self._first_view(orbit(model, 1, up=up)[0] if viewmat is None else viewmat)
         self._controls(title, height)
         self._wake, self._closed = threading.Event(), threading.Event()
         self._shown: dict[int, Any] = {}
         self._moment: float | None = None
-        for control in (self.time, self.height, self.drawn, self.playing):
+        for control in (self.time, self.height, self.renderer, self.playing):
             control.on_update(lambda _: self._wake.set())
         self.server.on_client_connect(self._greet)
         self.server.on_client_disconnect(lambda client: self._shown.pop(client.client_id, None))
@@ -118,9 +122,9 @@ class Viewer:
         gui.add_markdown(f"**{title}**\n\n{describe(self.model)}")
         self.time = gui.add_slider("time", 0.0, 1.0, 0.005, 0.0)
         self.playing = gui.add_checkbox("play", False)
-        self.seconds = gui.add_slider("seconds a round", 0.5, 20.0, 0.5, 4.0)
-        self.drawn = gui.add_dropdown("drawn", (HERE, BROWSER), initial_value=HERE)
-        self.height = gui.add_slider("rows of pixels", 64, 1080, 8, height - height % 8)
+        self.seconds = gui.add_slider("seconds per loop", 0.5, 20.0, 0.5, 4.0)
+        self.renderer = gui.add_dropdown("renderer", (SERVER, BROWSER), initial_value=SERVER)
+        self.height = gui.add_slider("resolution", 64, 1080, 8, height - height % 8)
 
     def _greet(self, client: ClientHandle) -> None:
         client.camera.on_update(lambda _: self._wake.set())
@@ -140,7 +144,7 @@ class Viewer:
             self._show()
 
     def _show(self) -> None:
-        in_browser, moment = self.drawn.value == BROWSER, float(self.time.value)
+        in_browser, moment = self.renderer.value == BROWSER, float(self.time.value)
         if in_browser and self._moment != moment:
             self._send_gaussians(moment)
         elif not in_browser and self._moment is not None:
