@@ -75,6 +75,9 @@ def test_bvh_between_frames(path):
         ("CHANNELS 3 Xrotation", "CHANNELS 3 Wrotation", "channel 'Wrotation' of 'Knee'"),
         ("ROOT Hips", "JOINT Hips\n{\n}\nROOT Hips", "2 roots"),
         (BVH[60:], "", "ends too early"),
+        ("}\nMOTION", "MOTION", "'Hips' is not closed, a '}' is missing"),
+        ("}\nMOTION", "}\n}\nMOTION", "a '}' that closes nothing"),
+        ("}\nMOTION", "}\nOFFSET 0 0 0\nMOTION", "'OFFSET' outside of a joint"),
     ],
 )
 def test_bvh_says_what_is_wrong(path, old, new, pattern):
@@ -82,6 +85,12 @@ def test_bvh_says_what_is_wrong(path, old, new, pattern):
     path.write_text(BVH.replace(old, new))
     with pytest.raises(BvhError, match=pattern):
         read_bvh(path)
+
+
+def test_body_of_one_frame_is_refused(path):
+    path.write_text(BVH.replace("Frames: 3", "Frames: 1"))
+    with pytest.raises(ValueError, match=r"\.bvh: has one frame, wants at least two"):
+        CapsuleBody.from_bvh(path)
 
 
 def test_bvh_takes_a_frame_more_than_declared(path):

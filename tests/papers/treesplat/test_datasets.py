@@ -8,10 +8,11 @@ from PIL import Image
 
 pytest.importorskip("embreex")
 
-from assay.papers.treesplat.datasets import PoseError, load_capture, save_capture
+from assay.papers.treesplat.datasets import PoseError, dnerf, load_capture, save_capture
 from assay.papers.treesplat.datasets.images import Film, read_image, shrink
 from assay.papers.treesplat.datasets.points import read_points, write_points
 from assay.papers.treesplat.scenes import Pendulum, render_capture
+from assay.toolkits.files import write_text
 
 
 @pytest.fixture(scope="module")
@@ -81,19 +82,52 @@ def test_d_nerfs_own_files(capture, saved):
     [
         (lambda m: m["frames"][2].pop("time"), "frame train/r_002: has no time"),
         (lambda m: m["frames"][2].update(time=float("nan")), "frame train/r_002: time nan"),
-        (lambda m: m["frames"][1].pop("transform_matrix"), "train/r_001: no transform_matrix"),
-        (lambda m: m["frames"][1].update(transform_matrix=[1, 2]), "train/r_001: no transform_m"),
-        (lambda m: m["frames"][0].pop("file_path"), "frame 0 has no file_path"),
+        (
+            lambda m: m["frames"][1].pop("transform_matrix"),
+            "train/r_001: transform_matrix: got nothing, wants 4 x 4",
+        ),
+        (
+            lambda m: m["frames"][1].update(transform_matrix=[1, 2]),
+            r"train/r_001: transform_matrix: got \[1, 2\]",
+        ),
+        (
+            lambda m: m["frames"][0].pop("file_path"),
+            r"train\.json: frame 0: file_path: got nothing, wants a string",
+        ),
         (
             lambda m: (m["frames"][3].pop("fl_x"), m.pop("camera_angle_x")),
-            "frame train/r_003: intrinsics: neither fl_x nor camera_angle_x",
+            "frame train/r_003: neither fl_x nor camera_angle_x",
         ),
-        (lambda m: m["frames"][3].update(fl_x=0.0), "train/r_003: intrinsics: focal length 0"),
-        (lambda m: m.pop("frames"), "has no list of frames"),
+        (
+            lambda m: m["frames"][3].update(fl_x=0.0),
+            "train/r_003: fl_x: got 0.0, wants a finite number > 0",
+        ),
+        (lambda m: m.pop("frames"), r"transforms_train\.json: frames: got nothing, wants a list"),
         (lambda m: m["frames"].clear(), "train: got no frames"),
+        (lambda m: m["frames"][2].update(time=10**400), r"r_002: time 1000.*, wants a finite"),
+        (lambda m: m["frames"][1].update(w=0), "r_001: w: got 0, wants a finite number > 0"),
+        (lambda m: m["frames"][1].update(h=-1), "r_001: h: got -1, wants a finite number > 0"),
+        (lambda m: m["frames"][1].update(w=20), "r_001: its picture is 16 x 16 .* says 20 x 16"),
+        (lambda m: m["frames"].insert(0, 3), "frame 0: got 3, wants a JSON object"),
+        (lambda m: m.update(assay=3), r"transforms_train\.json: assay: got 3, wants a JSON obj"),
+        (lambda m: m["assay"].update(center=5), "assay: center: got 5, wants 3 finite numbers"),
+        (lambda m: m["assay"].update(bounds=None), "assay: bounds: got None, wants 2 x 3 finite"),
+        (
+            lambda m: m["assay"].update(bounds=[[0, 0, float("nan")], [1, 1, 1]]),
+            "assay: bounds: got .*nan.*, wants 2 x 3 finite",
+        ),
+        (
+            lambda m: m["assay"]["bounds"].reverse(),
+            "assay: bounds: got .*, wants a lower and an upper corner",
+        ),
+        (lambda m: m["assay"].update(scale=0), "assay: scale: got 0, wants a finite number > 0"),
+        (
+            lambda m: m["assay"].update(time_scale={"zero": 1}),
+            "assay: time_scale: duration: got nothing",
+        ),
     ],
 )
-def test_broken_transforms_name_the_frame(saved, change, pattern):
+def test_broken_transforms_name_file_frame_and_key(saved, change, pattern):
     edit(saved / "transforms_train.json", change)
     with pytest.raises(ValueError, match=pattern):
         load_capture(saved)
@@ -103,12 +137,43 @@ def test_missing_pictures_and_no_json(saved):
     (saved / "train" / "r_004.png").rename(saved / "train" / "x.png")
     with pytest.raises(FileNotFoundError, match=r"train/r_004: no such picture, nor one ending"):
         load_capture(saved)
+    whole = (saved / "train" / "x.png").read_bytes()
+    (saved / "train" / "r_004.png").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"train/r_004\.png: damaged picture"):
+        load_capture(saved).train.image(4)
     (saved / "train" / "r_004.png").write_text("no picture")
     with pytest.raises(ValueError, match=r"r_004\.png: no picture"):
         load_capture(saved)
     (saved / "transforms_train.json").write_text("{")
     with pytest.raises(ValueError, match=r"transforms_train\.json: not JSON"):
         load_capture(saved)
+
+
+def test_a_capture_half_written_is_none(capture, tmp_path, monkeypatch):
+    def fail(path, text):
+        if path.name == "transforms_train.json":
+            raise OSError("no space left")
+        write_text(path, text)
+
+    monkeypatch.setattr(dnerf, "write_text", fail)
+    with pytest.raises(OSError, match="no space"):
+        save_capture(capture, tmp_path / "a")
+    with pytest.raises(FileNotFoundError, match="holds no capture"):
+        load_capture(tmp_path / "a")
+    monkeypatch.undo()
+    save_capture(capture, tmp_path / "a")
+    assert_same(load_capture(tmp_path / "a"), capture)
+
+
+def test_one_flipped_camera_is_named(saved):
+    def flip(meta):
+        matrix = np.array(meta["frames"][3]["transform_matrix"])
+        meta["frames"][3]["transform_matrix"] = (matrix @ np.diag([1, -1, -1, 1])).tolist()
+
+    edit(saved / "transforms_train.json", flip)
+    with pytest.raises(PoseError, match="frame train/r_003: its pose looks away"):
+        load_capture(saved)
+    load_capture(saved, check_poses=False)
 
 
 def test_wrong_poses_are_found_on_loading_and_can_be_told(capture, saved):
@@ -240,6 +305,30 @@ def test_nerfstudio_with_listed_splits_and_intrinsics_of_frames(capture, tmp_pat
     )
 
 
+def test_nerfstudio_lists_that_do_not_fit(capture, tmp_path):
+    nerfstudio(tmp_path, capture, train_filenames=["./train/r_001", "train/r_002.jpg"])
+    path = tmp_path / "transforms.json"
+    found = load_capture(tmp_path)
+    assert [frame.name for frame in found.train.frames] == ["train/r_001.png", "train/r_002.png"]
+    for key, value, pattern in (
+        ("train_filenames", ["train/r_099.png"], "'train/r_099.png', wants the file_path of a"),
+        ("train_filenames", 5, r"transforms\.json: train_filenames: got 5, wants a list of names"),
+        ("ply_file_path", 5, r"transforms\.json: ply_file_path: got 5, wants a string"),
+    ):
+        before = path.read_text()
+        edit(path, lambda meta, key=key, value=value: meta.update({key: value}))
+        with pytest.raises(ValueError, match=pattern):
+            load_capture(tmp_path)
+        path.write_text(before)
+
+
+def test_nerfstudio_with_one_frame_trains_on_it(capture, tmp_path):
+    nerfstudio(tmp_path, capture)
+    edit(tmp_path / "transforms.json", lambda m: m.update(frames=m["frames"][:1]))
+    found = load_capture(tmp_path)
+    assert [len(split) for split in (found.train, found.val, found.test)] == [1, 0, 0]
+
+
 def test_nerfstudio_lenses(capture, tmp_path):
     nerfstudio(tmp_path, capture, k1=0.1)
     with pytest.warns(UserWarning, match="its lens distorts"):
@@ -320,12 +409,47 @@ def test_hypernerf_without_listed_splits_and_with_broken_files(capture, tmp_path
     assert [frame.name for frame in found.train.frames] == ["000000", "000004"]
     assert [frame.name for frame in found.test.frames] == ["000002"]
     edit(tmp_path / "camera" / "000004.json", lambda m: m.pop("focal_length"))
-    with pytest.raises(ValueError, match=r"000004\.json: KeyError\('focal_length'\)"):
+    with pytest.raises(ValueError, match=r"000004\.json: focal_length: got nothing, wants"):
         load_capture(tmp_path)
     edit(tmp_path / "metadata.json", lambda m: m.pop("000000"))
     edit(tmp_path / "camera" / "000004.json", lambda m: m.update(focal_length=9))
     with pytest.raises(ValueError, match="frame 000000: has no time"):
         load_capture(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("file", "key", "value", "wants"),
+    [
+        ("camera/000001", "image_size", None, "2 finite numbers"),
+        ("camera/000001", "image_size", [16], "2 finite numbers"),
+        ("camera/000001", "image_size", [0, 0], "2 numbers > 0"),
+        ("camera/000001", "focal_length", 0, "a finite number > 0"),
+        ("camera/000001", "focal_length", -3, "a finite number > 0"),
+        ("camera/000001", "focal_length", float("nan"), "a finite number > 0"),
+        ("camera/000001", "pixel_aspect_ratio", 0, "a finite number > 0"),
+        ("camera/000001", "radial_distortion", None, "n finite numbers"),
+        ("camera/000001", "radial_distortion", "x", "n finite numbers"),
+        ("scene", "scale", 0, "a finite number > 0"),
+        ("dataset", "ids", 3, "a list of names"),
+        ("metadata", "000001", [1], "a JSON object"),
+    ],
+)
+def test_broken_hypernerf_files_name_file_and_key(capture, tmp_path, file, key, value, wants):
+    hypernerf(tmp_path, capture)
+    edit(tmp_path / f"{file}.json", lambda meta: meta.update({key: value}))
+    with pytest.raises(ValueError, match=rf"{file}\.json: {key}: got .*, wants {wants}"):
+        load_capture(tmp_path)
+
+
+def test_hypernerfs_skew_is_dropped_and_pictures_0x_passed_over(capture, tmp_path):
+    hypernerf(tmp_path, capture)
+    (tmp_path / "rgb" / "0x").mkdir()
+    for i in (1, 2):
+        edit(tmp_path / "camera" / f"00000{i}.json", lambda meta: meta.update(skew=0.5))
+    with pytest.warns(UserWarning, match=r"have skew, up to 0\.5, .* taken for 0") as caught:
+        found = load_capture(tmp_path)
+    assert len(caught) == 1
+    torch.testing.assert_close(found.train.Ks, capture.train.Ks[:4])
 
 
 FRAMES, RATE = 12, 30
@@ -401,6 +525,24 @@ def test_n3v_taken_apart_and_without_points(capture, tmp_path):
         load_capture(tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("column", "value"), [(4, 0.0), (9, -1.0), (14, 0.0), (15, float("nan")), (16, 0.5)]
+)
+def test_broken_poses_bounds(tmp_path, column, value):
+    table = np.ones((2, 17))
+    table[:, 16] = 6
+    table[1, column] = value
+    np.save(tmp_path / "poses_bounds.npy", table)
+    with pytest.raises(ValueError, match=r"poses_bounds\.npy: row 1: got .* wants finite"):
+        load_capture(tmp_path)
+    np.save(tmp_path / "poses_bounds.npy", table[:, :15])
+    with pytest.raises(ValueError, match=r"poses_bounds\.npy: got float64 \(2, 15\), wants"):
+        load_capture(tmp_path)
+    (tmp_path / "poses_bounds.npy").write_bytes(b"")
+    with pytest.raises(ValueError, match=r"poses_bounds\.npy"):
+        load_capture(tmp_path)
+
+
 def test_films_that_are_none_and_frames_beyond_the_end(tmp_path):
     film(tmp_path / "a.mp4", 0)
     opened = Film(tmp_path / "a.mp4")
@@ -442,6 +584,16 @@ def test_gray_and_palette_pictures(tmp_path):
     np.testing.assert_array_equal(read_image(tmp_path / "alpha.png")[0, 0], [7, 7, 7, 8])
 
 
+def test_pictures_of_16_bits(tmp_path):
+    values = np.array([[0, 256, 32768, 65535]], np.uint16)
+    Image.fromarray(values).save(tmp_path / "deep.png")
+    np.testing.assert_array_equal(read_image(tmp_path / "deep.png")[0, :, 1], [0, 1, 128, 255])
+    for mode in "IF":
+        Image.new(mode, (2, 2)).save(tmp_path / f"{mode}.tiff")
+        with pytest.raises(ValueError, match=rf"{mode}\.tiff: pixels of mode {mode}, wants 8 bits"):
+            read_image(tmp_path / f"{mode}.tiff")
+
+
 def test_point_clouds(tmp_path):
     points = np.random.default_rng(0).normal(size=(5, 3))
     colors = np.linspace(0, 1, 15).reshape(5, 3)
@@ -464,9 +616,11 @@ def test_point_clouds(tmp_path):
 @pytest.mark.parametrize(
     ("name", "content", "pattern"),
     [
-        ("a.ply", b"nonsense", "no point cloud"),
-        ("a.bin", struct.pack("<Q", 3) + b"12", "no point cloud"),
-        ("a.txt", b"1 2 3 4\n", "no point cloud"),
+        ("a.ply", b"nonsense", r"a\.ply: "),
+        ("a.bin", struct.pack("<Q", 3) + b"12", r"a\.bin: 10 bytes, too few for the 3 points"),
+        ("a.bin", struct.pack("<Q", 2**60), r"a\.bin: 8 bytes, too few"),
+        ("a.npy", b"", r"a\.npy: "),
+        ("a.txt", b"1 2 3 4\n", r"a\.txt: wants a number, a place"),
         ("a.txt", b"1 nan 0 0 1 1 1\n", "none with NaN"),
         ("a.obj", b"", r"wants \.ply, \.npy"),
     ],

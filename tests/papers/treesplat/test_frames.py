@@ -125,9 +125,10 @@ def test_times_are_normalised_and_recorded(recorded, wanted, scale):
 @pytest.mark.parametrize(
     ("bad", "pattern"),
     [
-        (None, "frame b: has no time"),
+        (None, r"frame b: has no time, wants one in \[0, 1\]"),
         (float("nan"), "frame b: time nan"),
         (float("inf"), "frame b: time inf"),
+        (10**400, "frame b: time 1000"),
         ("0.3", "frame b: time '0.3', wants a finite number"),
         (True, "frame b: time True"),
     ],

@@ -234,7 +234,7 @@ def test_what_it_does_not_read_is_named(tmp_path):
     ("spoil", "pattern"),
     [
         (lambda tree: tree["nodes"][0].update(children=[0]), "reached twice"),
-        (lambda tree: tree["meshes"].clear(), "missing or malformed"),
+        (lambda tree: tree["meshes"].clear(), "names number 0 of 0 meshes"),
         (lambda tree: tree["accessors"][0].update(count=900), "ends after its buffer"),
         (lambda tree: tree["accessors"][0].update(componentType=7), "missing or malformed"),
         (lambda tree: tree["meshes"][0]["primitives"][0].update(mode=1), "no triangles"),
@@ -243,13 +243,47 @@ def test_what_it_does_not_read_is_named(tmp_path):
             lambda tree: tree["animations"][0]["samplers"][0].update(interpolation="WAVY"),
             "'WAVY' is unknown",
         ),
+        (lambda tree: tree["animations"][0]["channels"][0]["target"].update(node=99), "99 of 1 n"),
+        (lambda tree: tree["animations"][0]["channels"][0].update(sampler=9), "malformed"),
+        (lambda tree: tree["animations"][0]["channels"][0].update(sampler=-1), "no sampler -1"),
+        (
+            lambda tree: tree["animations"][0]["samplers"][0].update(output=0),
+            "node 0: scale: got|reshape",
+        ),
+        (lambda tree: tree["nodes"][0].update(rotation=[0, 0, 0, 0]), "node 0: rotation: got"),
+        (lambda tree: tree["nodes"][0].update(scale=[1, 1, float("nan")]), "node 0: scale: got"),
+        (lambda tree: tree["nodes"][0].update(scale=[1, 1]), "node 0: scale: got .* wants 3 fin"),
+        (lambda tree: tree["accessors"][0].update(count=-1), "count: got -1"),
+        (lambda tree: tree["accessors"][0].update(type="VEC2"), "holds 3 x 2 .* wants some x 3"),
+        (lambda tree: tree["meshes"][0]["primitives"][0].update(mode=9), "mode 9"),
+        (lambda tree: tree.update(scene=-1), "number -1 of 1 scenes"),
+        (lambda tree: tree["meshes"][0].update(weights=[1]), r"weights \[1\] for 0 morph"),
     ],
 )
 def test_broken_files(tmp_path, spoil, pattern):
     file = triangle()
     file.animate(0, "scale", [0, 1], [[1, 1, 1], [2, 2, 2]])
     spoil(file.tree)
-    refused(file, tmp_path / "a.glb", pattern)
+    refused(file, tmp_path / "a.glb", rf"a\.glb: .*{pattern}")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "pattern"),
+    [
+        (lambda tree: tree["skins"][0].update(joints=[1, 999]), "number 999 of 3 nodes"),
+        (lambda tree: tree["skins"][0].update(joints=[-1, 2]), "number -1 of 3 nodes"),
+        (lambda tree: tree["skins"][0].update(joints=[1]), "JOINTS_0 names joint 1"),
+        (
+            lambda tree: tree["skins"][0].update(joints=[1, 2, 2]),
+            "2 inverse bind matrices, 3 joints",
+        ),
+        (lambda tree: tree["nodes"][0].update(skin=-1), "number -1 of 1 skins"),
+    ],
+)
+def test_broken_skins_are_found_on_loading(tmp_path, spoil, pattern):
+    file = arm()
+    spoil(file.tree)
+    refused(file, tmp_path / "a.glb", rf"a\.glb: .*{pattern}")
 
 
 def test_cut_off_files_and_files_outside_the_folder(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,12 @@ from assay.papers.treesplat.datasets.frames import (
     normalize_times,
 )
 from assay.papers.treesplat.datasets.images import shrink
-from assay.papers.treesplat.datasets.poses import check_convention, check_matrices, to_viewmats
+from assay.papers.treesplat.datasets.poses import (
+    check_convention,
+    check_frames,
+    check_matrices,
+    to_viewmats,
+)
 
 Array = NDArray[np.float64]
 
@@ -96,6 +102,7 @@ def assemble(
         sizes = np.array([(frame.width, frame.height) for frame in every], float)
         Ks = np.stack([frame.K for frame in every])
         check_convention(matrices, Ks, sizes, convention, points)
+        check_frames(matrices, Ks, sizes, convention, names, points)
     viewmats = to_viewmats(matrices, convention)
     if bounds is None:
         bounds = _bounds(viewmats, points)
@@ -132,6 +139,35 @@ def assemble(
 def pinhole(fx: float, fy: float, cx: float, cy: float) -> Array:
     """(3, 3) intrinsics from focal lengths and principal point in pixels."""
     return np.array([[fx, 0, cx], [0, fy, cy], [0, 0, 1]], float)
+
+
+def fitted(
+    where: Path | str, K: Array, stated: tuple[float, float], stored: tuple[int, int]
+) -> Array:
+    """Intrinsics for a picture stored smaller or larger than its camera says.
+
+    Args:
+        where: the camera's, for messages.
+        K: (3, 3) intrinsics at the stated size.
+        stated: width and height that they are meant for.
+        stored: those of the picture, whose rounding is let pass.
+
+    Returns:
+        (3, 3) intrinsics at the stored size.
+
+    Raises:
+        ValueError: the two differ in shape, so one is not a scaled copy of the other.
+    """
+    (width, height), (wide, high) = stored, stated
+    if abs(width * high / wide - height) >= 1 + high / wide:
+        raise ValueError(
+            f"{where}: its picture is {width} x {height} pixels, its camera says "
+            f"{wide:g} x {high:g}, wants the same shape"
+        )
+    K = K.copy()
+    K[0] *= width / wide
+    K[1] *= height / high
+    return K
 
 
 def _frame(recorded: Recorded, time: float, viewmat: Array) -> Frame:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assay.papers.treesplat.datasets.assemble import Array, Options, Recorded, assemble, pinhole
+from assay.papers.treesplat.datasets.assemble import (
+    Array,
+    Options,
+    Recorded,
+    assemble,
+    fitted,
+    pinhole,
+)
 from assay.papers.treesplat.datasets.frames import Capture, DynamicDataset, TimeScale
 from assay.papers.treesplat.datasets.images import image_file, image_size, read_image
 from assay.papers.treesplat.datasets.points import find_points, read_points, write_points
 from assay.papers.treesplat.datasets.poses import to_viewmats
-from assay.toolkits.files import read_json, write_text
+from assay.papers.treesplat.datasets.records import Record
+from assay.toolkits.files import write_text
 
 _SPLITS = ("train", "val", "test")
 _BOUNDS = np.array([[-1.3] * 3, [1.3] * 3])  # where D-NeRF's objects lie
@@ -29,61 +36,65 @@ def load_dnerf(folder: Path, options: Options, points: Path | None = None) -> Ca
     points within `bounds` are the data set's own start.
     """
     splits: dict[str, list[Recorded]] = {}
-    about: dict[str, Any] = {}
+    about = Record(folder, {})
     for split in _SPLITS:
         path = folder / f"transforms_{split}.json"
-        meta = read_json(path) if path.is_file() else {"frames": []}
-        splits[split] = read_transforms(path, meta, options)
-        about = about or meta.get("assay", {})
+        meta = Record.read(path) if path.is_file() else Record(path, {"frames": []})
+        splits[split] = read_transforms(meta, path.parent, options)
+        about = meta.inner("assay") if not about.content else about
     given = points or find_points(folder)
     cloud, colors = read_points(given) if given else (None, None)
+    bounds = about.array("bounds", (2, 3), _BOUNDS)
+    if np.any(bounds[0] > bounds[1]):
+        raise about.wrong("bounds", "a lower and an upper corner")
     capture = assemble(
         splits,
         "opengl camera-to-world",
         options,
         cloud,
         colors,
-        np.asarray(about.get("bounds", _BOUNDS), float),
+        bounds,
         synthetic=True,
-        center=tuple(about.get("center", (0.0, 0.0, 0.0))),
-        scale=float(about.get("scale", 1.0)),
+        center=tuple(about.array("center", (3,), (0.0, 0.0, 0.0)).tolist()),
+        scale=about.number("scale", 1.0, above=0),
     )
     if "time_scale" in about:
-        return replace(capture, time_scale=TimeScale(**about["time_scale"]))
+        times = about.inner("time_scale")
+        if times.number("duration") < 0:
+            raise times.wrong("duration", "a finite number >= 0")
+        start, duration = times.number("start"), times.number("duration")
+        return replace(capture, time_scale=TimeScale(start, duration, times.text("unit")))
     return capture
 
 
-def read_transforms(path: Path, meta: Any, options: Options) -> list[Recorded]:
+def read_transforms(meta: Record, folder: Path, options: Options) -> list[Recorded]:
     """The frames of a transforms file, NeRF's or nerfstudio's.
 
     Args:
-        path: the file; pictures are looked for beside it.
         meta: what it holds. What a frame says itself goes before what the file says for all.
+        folder: where its pictures are.
         options: of the user.
 
     Raises:
-        ValueError: a frame has no pose or no focal length; the message names it.
+        ValueError: a frame has no pose or no focal length, or its picture is not of the shape
+            that its camera says; the message names it.
         FileNotFoundError: a picture is not there.
     """
-    if not isinstance(meta, Mapping) or not isinstance(meta.get("frames"), list):
-        raise ValueError(f"{path}: has no list of frames")
+    if not isinstance(meta.content.get("frames"), list):
+        raise meta.wrong("frames", "a list")
     frames = []
-    for i, frame in enumerate(meta["frames"]):
-        if not isinstance(frame, Mapping) or not isinstance(frame.get("file_path"), str):
-            raise ValueError(f"{path}: frame {i} has no file_path")
-        name = frame["file_path"].removeprefix("./")
-        try:
-            matrix = np.array(frame["transform_matrix"], float).reshape(4, 4)
-        except (KeyError, ValueError, TypeError) as error:
-            raise ValueError(f"{path}: frame {name}: no transform_matrix: {error!r}") from None
-        picture = image_file(path.parent, frame["file_path"])
+    for i, content in enumerate(meta.content["frames"]):
+        file_path = Record(f"{meta.where}: frame {i}", content).text("file_path")
+        name = file_path.removeprefix("./")
+        frame = Record(f"{meta.where}: frame {name}", {**meta.content, **content})
+        picture = image_file(folder, file_path)
         width, height = image_size(picture)
         frames.append(
             Recorded(
                 name,
-                frame.get("time"),
-                matrix,
-                _intrinsics(path, name, {**meta, **frame}, width, height),
+                content.get("time"),
+                frame.array("transform_matrix", (4, 4)),
+                _intrinsics(frame, width, height),
                 width,
                 height,
                 lambda picture=picture: read_image(picture),  # type: ignore[misc]
@@ -93,34 +104,34 @@ def read_transforms(path: Path, meta: Any, options: Options) -> list[Recorded]:
     return frames
 
 
-def _intrinsics(path: Path, name: str, said: Mapping[str, Any], width: int, height: int) -> Array:
+def _intrinsics(said: Record, width: int, height: int) -> Array:
     """As nerfstudio writes them, for pictures of the size (w, h), or from NeRF's angle of view."""
-    try:
-        wide, high = float(said.get("w", width)), float(said.get("h", height))
-        if "fl_x" in said:
-            fx = float(said["fl_x"])
-        elif "camera_angle_x" in said:
-            fx = wide / 2 / math.tan(float(said["camera_angle_x"]) / 2)
-        else:
-            raise ValueError("neither fl_x nor camera_angle_x")
-        if "fl_y" in said:
-            fy = float(said["fl_y"])
-        elif "fl_x" not in said and "camera_angle_y" in said:
-            fy = high / 2 / math.tan(float(said["camera_angle_y"]) / 2)
-        else:
-            fy = fx
-        K = pinhole(fx, fy, float(said.get("cx", wide / 2)), float(said.get("cy", high / 2)))
-        if not (np.all(np.isfinite(K)) and fx > 0 and fy > 0):
-            raise ValueError(f"focal length {fx:g}, {fy:g}")
-    except (TypeError, ValueError, ZeroDivisionError) as error:
-        raise ValueError(f"{path}: frame {name}: intrinsics: {error}") from None
-    K[0] *= width / wide
-    K[1] *= height / high
-    return K
+    wide, high = said.number("w", width, above=0), said.number("h", height, above=0)
+    if "fl_x" in said:
+        fx = said.number("fl_x", above=0)
+    elif "camera_angle_x" in said:
+        fx = _from_angle(said, "camera_angle_x", wide)
+    else:
+        raise ValueError(f"{said.where}: neither fl_x nor camera_angle_x, wants one")
+    if "fl_x" in said or "fl_y" in said or "camera_angle_y" not in said:
+        fy = said.number("fl_y", fx, above=0)
+    else:
+        fy = _from_angle(said, "camera_angle_y", high)
+    K = pinhole(fx, fy, said.number("cx", wide / 2), said.number("cy", high / 2))
+    return fitted(said.where, K, (wide, high), (width, height))
+
+
+def _from_angle(said: Record, key: str, side: float) -> float:
+    """Focal length where a side of so many pixels is seen under an angle."""
+    if (angle := said.number(key, above=0)) >= math.pi:
+        raise said.wrong(key, "an angle below pi")
+    return side / 2 / math.tan(angle / 2)
 
 
 def save_capture(capture: Capture, folder: str | Path) -> None:
     """Writes a capture in D-NeRF's layout, which other programs read too.
+
+    A folder that was not written to its end is no capture, and can be written again.
 
     Pictures as PNG, with straight alpha where they have any; `points3d.ply`; intrinsics of each
     frame beside NeRF's `camera_angle_x`. Bounds and how the world and its times were normalised
@@ -184,5 +195,6 @@ def save_capture(capture: Capture, folder: str | Path) -> None:
             capture.points.double().numpy(),
             None if colors is None else colors.double().numpy(),
         )
-    for split, meta in written.items():
+    # The training frames last: they are what makes the folder a capture, which is then whole.
+    for split, meta in reversed(written.items()):
         write_text(folder / f"transforms_{split}.json", json.dumps(meta, indent=1))

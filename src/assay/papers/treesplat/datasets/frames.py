@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import math
+import reprlib
 import threading
 import warnings
 from collections import OrderedDict
@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.toolkits.checks import one_of, whole
+from assay.toolkits.checks import number, one_of, whole
 
 Pixels = NDArray[np.uint8]
 BACKGROUNDS = {"white": (1.0, 1.0, 1.0), "black": (0.0, 0.0, 0.0)}
@@ -265,10 +265,14 @@ def normalize_times(
     times = []
     for time, name in zip(recorded, names, strict=True):
         if time is None:
-            raise ValueError(f"frame {name}: has no time")
-        if isinstance(time, bool) or not isinstance(time, int | float) or not math.isfinite(time):
-            raise ValueError(f"frame {name}: time {time!r}, wants a finite number")
-        times.append(float(time))
+            raise ValueError(
+                f"frame {name}: has no time, wants one in [0, 1], in seconds or in frames"
+            )
+        try:
+            times.append(number("time", time))
+        except (TypeError, ValueError, OverflowError):
+            got = reprlib.repr(time)
+            raise ValueError(f"frame {name}: time {got}, wants a finite number") from None
     if not times:
         raise ValueError("frames: got none")
     start, end = min(times), max(times)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -30,22 +32,48 @@ def image_file(folder: Path, name: str) -> Path:
 
 def image_size(path: Path) -> tuple[int, int]:
     """Width and height, from the file's head alone. Raises ValueError where it is no picture."""
-    from PIL import Image, UnidentifiedImageError
-
-    try:
-        with Image.open(path) as image:
-            return image.size
-    except UnidentifiedImageError:
-        raise ValueError(f"{path}: no picture") from None
+    with _opened(path, path) as image:
+        return image.size
 
 
 def read_image(path: Path) -> Pixels:
-    """(H, W, 3) or, where the file has alpha, (H, W, 4) uint8."""
-    from PIL import Image
+    """(H, W, 3) or, where the file has alpha, (H, W, 4) uint8; 16 bits are rounded to 8.
 
-    with Image.open(path) as image:
-        alpha = image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info
+    Raises:
+        ValueError: it is no picture, is damaged, or its values have no white that is known.
+        OSError: it cannot be read.
+    """
+    return decode_image(path, path)
+
+
+def decode_image(source: Path | BinaryIO, name: Path | str) -> Pixels:
+    """As `read_image`, from a file or from the bytes of one; `name` is for messages."""
+    with _opened(source, name) as image:
+        clear = "transparency" in image.info
+        if image.mode.startswith("I;16") and not clear:
+            gray = np.rint(np.asarray(image, np.float64) * (255 / 65535)).astype(np.uint8)
+            return np.repeat(gray[..., None], 3, -1)
+        if image.mode[0] in "IF":
+            raise ValueError(
+                f"{name}: pixels of mode {image.mode}, wants 8 bits, or 16 of opaque gray"
+            )
+        alpha = image.mode in ("RGBA", "LA", "PA") or clear
         return np.array(image.convert("RGBA" if alpha else "RGB"))
+
+
+@contextmanager
+def _opened(source: Path | BinaryIO, name: Path | str) -> Iterator[Any]:
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        with Image.open(source) as image:
+            yield image
+    except UnidentifiedImageError:
+        raise ValueError(f"{name}: no picture") from None
+    except (OSError, SyntaxError, EOFError, struct.error, Image.DecompressionBombError) as error:
+        if getattr(error, "filename", None) is not None and isinstance(error, OSError):
+            raise  # the file itself cannot be opened, and the message names it
+        raise ValueError(f"{name}: damaged picture: {error}") from error
 
 
 def shrink(pixels: Pixels, factor: int, alpha_mode: str) -> Pixels:

@@ -11,6 +11,7 @@ from assay.papers.treesplat.datasets.hypernerf import load_hypernerf
 from assay.papers.treesplat.datasets.n3v import load_n3v
 from assay.papers.treesplat.datasets.nerfstudio import load_nerfstudio
 from assay.papers.treesplat.datasets.poses import CONVENTIONS
+from assay.papers.treesplat.datasets.records import malformed
 from assay.toolkits.checks import flag, one_of, whole
 
 # What tells a layout, and who reads it.
@@ -80,4 +81,5 @@ def load_capture(
     mark, load = _LAYOUTS[kind]
     if not (folder / mark).is_file():
         raise FileNotFoundError(f"path: {folder} has no {mark}, wants one for kind={kind!r}")
-    return load(folder, options, None if points is None else Path(points))
+    with malformed(folder):
+        return load(folder, options, None if points is None else Path(points))

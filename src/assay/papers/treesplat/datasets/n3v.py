@@ -6,10 +6,18 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.papers.treesplat.datasets.assemble import Array, Options, Recorded, assemble, pinhole
+from assay.papers.treesplat.datasets.assemble import (
+    Array,
+    Options,
+    Recorded,
+    assemble,
+    fitted,
+    pinhole,
+)
 from assay.papers.treesplat.datasets.frames import Capture
 from assay.papers.treesplat.datasets.images import Film, image_size, read_image
 from assay.papers.treesplat.datasets.points import find_points, read_points
+from assay.papers.treesplat.datasets.records import malformed
 
 _RATE = 30.0  # of the data set's films, for those who keep pictures only
 
@@ -26,12 +34,18 @@ def load_n3v(folder: Path, options: Options, points: Path | None = None) -> Capt
         ValueError: poses and cameras are not as many, or poses_bounds.npy is none.
     """
     path = folder / "poses_bounds.npy"
-    try:
+    with malformed(path):
         table = np.load(path, allow_pickle=False)
-        rows = table[:, :15].reshape(-1, 3, 5).astype(float)
-        near_far = table[:, 15:17].astype(float).reshape(-1, 2)
-    except (ValueError, IndexError) as error:
-        raise ValueError(f"{path}: wants (cameras, 17) numbers: {error}") from None
+        if table.ndim != 2 or table.shape[1] != 17 or table.dtype.kind not in "iuf":
+            raise ValueError(f"got {table.dtype} {table.shape}, wants (cameras, 17) numbers")
+    rows, near_far = table[:, :15].reshape(-1, 3, 5).astype(float), table[:, 15:].astype(float)
+    for i, (row, (near, far)) in enumerate(zip(rows, near_far, strict=True)):
+        if not np.all(np.isfinite(table[i])) or row[:, 4].min() <= 0 or not near < far:
+            height, width, focal = row[:, 4]
+            raise ValueError(
+                f"{path}: row {i}: got height {height:g}, width {width:g}, focal length {focal:g}, "
+                f"near {near:g}, far {far:g}, wants finite numbers, sizes > 0 and near < far"
+            )
     sources = {p.stem: p for p in folder.glob("cam*.mp4")}
     sources |= {p.name: p for p in folder.glob("cam*") if (p / "images").is_dir()}
     if len(sources) != len(rows):
@@ -69,8 +83,8 @@ def _frames(
         width, height, rate = film.width, film.height, film.rate
         readers = [lambda i=i: film.read(i) for i in range(film.n_frames)]
     full_height, full_width, focal = size
-    fx, fy = focal * width / full_width, focal * height / full_height
-    K = pinhole(fx, fy, width / 2, height / 2)
+    K = pinhole(focal, focal, full_width / 2, full_height / 2)
+    K = fitted(f"poses_bounds.npy: {source}", K, (full_width, full_height), (width, height))
     return [
         Recorded(f"{name}[{i}]", i / rate, matrix, K, width, height, read, options.downscale)
         for i, read in enumerate(readers)

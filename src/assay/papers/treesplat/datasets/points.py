@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import struct
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
+
+from assay.papers.treesplat.datasets.records import malformed
+from assay.toolkits.files import write_bytes
 
 Array = NDArray[np.float64]
 _FOLDERS = ("", "sparse/0", "colmap/sparse/0", "colmap/dense/workspace/sparse")
@@ -47,10 +51,8 @@ def read_points(path: Path) -> tuple[Array, Array | None]:
     readers = {".ply": _ply, ".npy": _npy, ".bin": _colmap_binary, ".txt": _colmap_text}
     if path.suffix not in readers:
         raise ValueError(f"{path}: wants {', '.join(readers)}")
-    try:
+    with malformed(path):
         points, colors = readers[path.suffix](path)
-    except (ValueError, KeyError, IndexError, struct.error) as error:
-        raise ValueError(f"{path}: no point cloud: {error}") from None
     if not len(points) or not np.all(np.isfinite(points)):
         raise ValueError(f"{path}: {len(points)} points, wants some, and none with NaN")
     return points, colors
@@ -58,6 +60,8 @@ def read_points(path: Path) -> tuple[Array, Array | None]:
 
 def write_points(path: Path, points: Array, colors: Array | None) -> None:
     """Writes a PLY that 3DGS programs read: positions, normals of zero, colours as bytes.
+
+    As a whole or not at all.
 
     Args:
         path: the file.
@@ -74,7 +78,9 @@ def write_points(path: Path, points: Array, colors: Array | None) -> None:
     bytes_ = np.full((len(points), 3), 128) if colors is None else np.rint(colors * 255)
     for k, name in enumerate(("red", "green", "blue")):
         table[name] = bytes_[:, k]
-    PlyData([PlyElement.describe(table, "vertex")]).write(str(path))
+    content = io.BytesIO()
+    PlyData([PlyElement.describe(table, "vertex")]).write(content)
+    write_bytes(path, content.getvalue())
 
 
 def _ply(path: Path) -> tuple[Array, Array | None]:
@@ -102,6 +108,8 @@ def _npy(path: Path) -> tuple[Array, None]:
 def _colmap_binary(path: Path) -> tuple[Array, Array]:
     content = path.read_bytes()
     (count,) = struct.unpack_from("<Q", content)
+    if count > len(content) // struct.calcsize("<Q3d3BdQ"):
+        raise ValueError(f"{len(content)} bytes, too few for the {count} points it says")
     at, points, colors = 8, np.empty((count, 3)), np.empty((count, 3))
     for i in range(count):
         # Number, place, colour, error, and the images that see it.

@@ -111,6 +111,44 @@ def check_convention(
     raise PoseError(f"{message}; {' and '.join(flips)}: pass convention={best!r}")
 
 
+def check_frames(
+    matrices: Array,
+    Ks: Array,
+    sizes: Array,
+    convention: str,
+    names: list[str],
+    points: Array | None = None,
+) -> None:
+    """That no single camera is turned away from what the others look at.
+
+    Asked only where three cameras of four see the scene, which those inside a room do not.
+
+    Args:
+        matrices, Ks, sizes, convention, points: see `check_convention`.
+        names: of the frames, for messages.
+
+    Raises:
+        PoseError: a camera sees nothing of the scene, and most of it with its y and z axes
+            flipped; the message names its frame.
+    """
+    viewmats = to_viewmats(matrices, convention)
+    if points is None:
+        if (middle := _middle(viewmats)) is None:
+            return
+        points = middle[None]
+    # As in `_seen`, a few hundred tell as well as all of them.
+    chosen = points[:: max(1, len(points) // 500)]
+    seen = [_inside(*camera, chosen) for camera in zip(viewmats, Ks, sizes, strict=True)]
+    if np.mean(np.array(seen) > 0) < 0.75:
+        return
+    for share, viewmat, K, size, name in zip(seen, viewmats, Ks, sizes, names, strict=True):
+        if share == 0 and _inside(_FLIP @ viewmat, K, size, chosen) > 0.5:
+            raise PoseError(
+                f"frame {name}: its pose looks away from what the other cameras look at; with its "
+                "y and z axes flipped it looks at it: mend it, or pass check_poses=False"
+            )
+
+
 _NAMES = {"opengl": "OpenGL", "opencv": "OpenCV"}
 
 
@@ -132,12 +170,8 @@ def _seen(
         return float(np.mean([_inside(*camera, chosen) for camera in cameras]))
     centers = -np.einsum("fba,fb->fa", viewmats[:, :3, :3], viewmats[:, :3, 3])
     axes = viewmats[:, 2, :3]
-    # The point nearest to all axes in the least squares sense.
-    across = np.eye(3) - np.einsum("fa,fb->fab", axes, axes)
-    total = across.sum(0)
-    if np.linalg.eigvalsh(total)[0] < 1e-2 * len(viewmats):
-        return None  # they are all but parallel
-    middle = np.linalg.solve(total, np.einsum("fab,fb->a", across, centers))
+    if (middle := _middle(viewmats)) is None:
+        return None
     toward = middle - centers
     depths = np.einsum("fa,fa->f", axes, toward)
     aside = np.linalg.norm(toward - depths[:, None] * axes, axis=1)
@@ -145,6 +179,17 @@ def _seen(
     # do, pass it by rather than lead to it.
     sides = 1 - np.linalg.norm(axes.mean(0))
     return float(np.mean(aside < 0.5 * depths) * (1 + sides))
+
+
+def _middle(viewmats: Array) -> Array | None:
+    """The point nearest to all axes in the least squares sense; None where they are parallel."""
+    centers = -np.einsum("fba,fb->fa", viewmats[:, :3, :3], viewmats[:, :3, 3])
+    axes = viewmats[:, 2, :3]
+    across = np.eye(3) - np.einsum("fa,fb->fab", axes, axes)
+    total = across.sum(0)
+    if np.linalg.eigvalsh(total)[0] < 1e-2 * len(viewmats):
+        return None  # they are all but parallel
+    return np.linalg.solve(total, np.einsum("fab,fb->a", across, centers))
 
 
 def _inside(viewmat: Array, K: Array, size: Array, points: Array) -> float:

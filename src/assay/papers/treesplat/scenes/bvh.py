@@ -142,6 +142,8 @@ def read_bvh(path: str | Path) -> BvhMotion:
                 channels.append(())
                 open_joints.append(len(names) - 1)
                 _expect(tokens, "{")
+            elif token in ("OFFSET", "CHANNELS") and open_joints[-1] < 0:
+                raise BvhError(f"{token!r} outside of a joint")
             elif token == "OFFSET":
                 offsets[open_joints[-1]] = [float(next(tokens)) for _ in range(3)]
             elif token == "CHANNELS":
@@ -151,8 +153,12 @@ def read_bvh(path: str | Path) -> BvhMotion:
                 channels[open_joints[-1]] = listed
             elif token == "}":
                 open_joints.pop()
+                if not open_joints:
+                    raise BvhError("a '}' that closes nothing")
             else:
                 raise BvhError(f"{token!r} in its hierarchy")
+        if len(open_joints) > 1:
+            raise BvhError(f"{names[open_joints[-1]]!r} is not closed, a '}}' is missing")
         if parents.count(-1) != 1:
             raise BvhError(f"{parents.count(-1)} roots, wants one")
         _expect(tokens, "Frames:")
@@ -170,7 +176,8 @@ def read_bvh(path: str | Path) -> BvhMotion:
     if n_frames < 1 or values.size < n_frames * width or values.size % max(width, 1):
         raise BvhError(f"{path}: {values.size} numbers, {n_frames} frames want {n_frames * width}")
     values = values[: n_frames * width]
-    if not (np.all(np.isfinite(values)) and math.isfinite(frame_time) and frame_time > 0):
+    finite = np.all(np.isfinite(values)) and np.all(np.isfinite(offsets))
+    if not (finite and math.isfinite(frame_time) and frame_time > 0):
         raise BvhError(f"{path}: NaN or infinity, or a frame time of {frame_time}")
     return BvhMotion(
         tuple(names),

@@ -94,9 +94,11 @@ class CapsuleBody(Articulated):
                 stays in view; up and down they still move.
 
         Raises:
-            ValueError: the file is no BVH, or the clip does not lie in it.
+            ValueError: the file is no BVH or has but one frame, or the clip does not lie in it.
         """
         motion = read_bvh(path)
+        if motion.n_frames < 2:
+            raise ValueError(f"{path}: has one frame, wants at least two, between which it moves")
         last = (motion.n_frames - 1) * motion.frame_time
         start = number("start", start, least=0, most=last)
         if seconds is None:

@@ -27,7 +27,6 @@ _SCENES: dict[str, Callable[[], AnimatedMesh]] = {
     "fox-survey": lambda: _fox("Survey"),
     "engine": lambda: BoxerEngine(find_data("treesplat", "2CylinderEngine.glb")),
     "jumper": lambda: _body("01_01.bvh", 3.0, 2.0),
-    "climber": lambda: _body("01_03.bvh", 8.0, 2.0),
     "pendulum": Pendulum,
 }
 NAMES = tuple(_SCENES)

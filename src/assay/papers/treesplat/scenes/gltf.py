@@ -17,13 +17,16 @@ from urllib.parse import unquote
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.papers.treesplat.datasets.images import decode_image
+from assay.papers.treesplat.datasets.records import malformed
 from assay.papers.treesplat.scenes.mesh import Array, Material, Mesh, to_linear
-from assay.toolkits.checks import number
+from assay.toolkits.checks import number, whole
 from assay.toolkits.files import parse_json
 
 _COMPONENTS = {5120: "i1", 5121: "u1", 5122: "<i2", 5123: "<u2", 5125: "<u4", 5126: "<f4"}
 _WIDTHS = {"SCALAR": 1, "VEC2": 2, "VEC3": 3, "VEC4": 4, "MAT4": 16}
 _WRAPS = {33071: "clamp", 33648: "mirror", 10497: "repeat"}
+_TRS = {"translation": (0, 0, 0), "rotation": (0, 0, 0, 1), "scale": (1, 1, 1)}
 # Both say nothing that changes a base colour or a position read as this file reads it.
 _EXTENSIONS = {"KHR_materials_unlit", "KHR_mesh_quantization"}
 
@@ -98,7 +101,12 @@ class GltfScene:
 
     def __init__(self, path: str | Path, clip: str | int | None = None, still: bool = False):
         self.path = Path(path)
-        self._json, self._buffers = _read(self.path)
+        with malformed(self.path, GltfError):
+            self._load(clip, still)
+
+    def _load(self, clip: str | int | None, still: bool) -> None:
+        path = self.path
+        self._json, self._buffers = _read(path)
         needs = set(self._json.get("extensionsRequired", ())) - _EXTENSIONS
         if needs:
             raise GltfError(f"{path}: needs {', '.join(sorted(needs))}, which is not read here")
@@ -106,7 +114,7 @@ class GltfScene:
         animations = self._json.get("animations", [])
         self.clips = tuple(a.get("name", f"clip {i}") for i, a in enumerate(animations))
         self._order = tuple(self._walk())
-        self._rest = [_trs(node) for node in nodes]
+        self._rest = [_trs(f"node {i}", node) for i, node in enumerate(nodes)]
         self._channels: list[_Channel] = []
         self.clip, self.duration, self._start = "", 0.0, 0.0
         if animations or not still:
@@ -121,6 +129,24 @@ class GltfScene:
         self._skins = [self._read_skin(skin) for skin in self._json.get("skins", [])]
         self._parts: list[_Part] = []
         self._mesh = self._read_meshes()
+        for channel in self._channels:
+            count = channel.values.shape[-1]
+            for part in self._parts if channel.path == "weights" else ():
+                if part.node == channel.node and len(part.morphs) != count:
+                    raise GltfError(
+                        f"{path}: clip {self.clip!r}: {count} weights for node {part.node}, "
+                        f"which has {len(part.morphs)} morph targets"
+                    )
+        # What else does not fit together shows here rather than in the midst of filming.
+        if not np.all(np.isfinite(self.at(0.0).vertices)):
+            raise GltfError(f"{path}: places vertices at infinity")
+
+    def _item(self, kind: str, index: Any) -> Any:
+        """The entry of a list of the file that another entry names by its number."""
+        items = self._json.get(kind, [])
+        if isinstance(index, bool) or not isinstance(index, int) or not 0 <= index < len(items):
+            raise GltfError(f"{self.path}: names number {index!r} of {len(items)} {kind}")
+        return items[index]
 
     def at(self, t: float) -> Mesh:
         """The mesh at an instant, turned so that z is up (glTF has y up).
@@ -193,26 +219,29 @@ class GltfScene:
         nodes = self._json.get("nodes", [])
         scenes = self._json.get("scenes", [])
         if scenes:
-            roots = scenes[self._json.get("scene", 0)].get("nodes", [])
+            roots = self._item("scenes", self._json.get("scene", 0)).get("nodes", [])
         else:
             children = {child for node in nodes for child in node.get("children", ())}
             roots = [i for i in range(len(nodes)) if i not in children]
         stack, seen = [(root, -1) for root in reversed(roots)], set()
         while stack:
             node, parent = stack.pop()
+            shown = self._item("nodes", node)
             if node in seen:
                 raise GltfError(f"{self.path}: node {node} is reached twice, nodes must be trees")
             seen.add(node)
             yield node, parent
-            stack += [(child, node) for child in reversed(nodes[node].get("children", ()))]
+            stack += [(child, node) for child in reversed(shown.get("children", ()))]
 
     def _read_channels(self, animation: dict[str, Any]) -> Iterator[_Channel]:
         for channel in animation["channels"]:
-            target, sampler = channel["target"], animation["samplers"][channel["sampler"]]
-            if "node" not in target or target["path"] not in (
-                "translation", "rotation", "scale", "weights",
-            ):  # fmt: skip
+            target, chosen = channel["target"], channel["sampler"]
+            if "node" not in target or target["path"] not in (*_TRS, "weights"):
                 continue
+            self._item("nodes", target["node"])
+            if chosen < 0:
+                raise GltfError(f"{self.path}: clip {self.clip!r} has no sampler {chosen}")
+            sampler = animation["samplers"][chosen]
             times = self._accessor(sampler["input"])[:, 0]
             values = self._accessor(sampler["output"])
             interpolation = sampler.get("interpolation", "LINEAR")
@@ -221,25 +250,35 @@ class GltfScene:
             if not len(times) or np.any(np.diff(times) <= 0):
                 raise GltfError(f"{self.path}: clip {self.clip!r}: key times must increase")
             shape = (len(times), 3, -1) if interpolation == "CUBICSPLINE" else (len(times), -1)
-            yield _Channel(
-                target["node"], target["path"], times, values.reshape(shape), interpolation
-            )
+            values = values.reshape(shape)
+            keys = values[:, 1] if interpolation == "CUBICSPLINE" else values
+            if target["path"] != "weights":
+                for key in keys:
+                    _check_trs(f"clip {self.clip!r}: node {target['node']}", target["path"], key)
+            yield _Channel(target["node"], target["path"], times, values, interpolation)
 
     def _read_skin(self, skin: dict[str, Any]) -> tuple[list[int], Array]:
         joints = skin["joints"]
+        for joint in joints:
+            self._item("nodes", joint)
         if "inverseBindMatrices" not in skin:
             return joints, np.tile(np.eye(4), (len(joints), 1, 1))
-        stored = self._accessor(skin["inverseBindMatrices"]).reshape(-1, 4, 4)
+        stored = self._accessor(skin["inverseBindMatrices"], 16).reshape(-1, 4, 4)
+        if len(stored) < len(joints):
+            raise GltfError(
+                f"{self.path}: {len(stored)} inverse bind matrices, {len(joints)} joints"
+            )
+        stored = stored[: len(joints)]
         return joints, stored.transpose(0, 2, 1)  # stored column by column
 
     def _read_meshes(self) -> Mesh:
-        nodes, meshes = self._json.get("nodes", []), self._json.get("meshes", [])
+        nodes = self._json.get("nodes", [])
         faces, material_of, colors, uvs, n = [], [], [], [], 0
         names: list[str] = []
         for node, _ in self._order:
             if "mesh" not in nodes[node]:
                 continue
-            mesh = meshes[nodes[node]["mesh"]]
+            mesh = self._item("meshes", nodes[node]["mesh"])
             for primitive in mesh["primitives"]:
                 if primitive.get("mode", 4) < 4:
                     continue  # points and lines have no surface
@@ -249,10 +288,10 @@ class GltfScene:
                 attributes = primitive["attributes"]
                 color = np.ones((count, 3))
                 if "COLOR_0" in attributes:
-                    color = self._accessor(attributes["COLOR_0"])[:, :3]
+                    color = self._accessor(attributes["COLOR_0"], 3, count)[:, :3]
                 uv = np.zeros((count, 2))
                 if (name := self._uv_name(primitive)) in attributes:
-                    uv = self._accessor(attributes[name])
+                    uv = self._accessor(attributes[name], 2, count)
                 self._parts.append(part)
                 faces.append(triangles + n)
                 # The last material is the specification's default one.
@@ -280,27 +319,31 @@ class GltfScene:
         attributes = primitive["attributes"]
         if "POSITION" not in attributes:
             raise GltfError(f"{self.path}: mesh {mesh.get('name', '?')!r} has no POSITION")
-        positions = self._accessor(attributes["POSITION"])
+        positions = self._accessor(attributes["POSITION"], 3)
         morphs = np.zeros((len(primitive.get("targets", ())), *positions.shape))
         for i, target in enumerate(primitive.get("targets", ())):
             if "POSITION" in target:
-                morphs[i] = self._accessor(target["POSITION"])
+                morphs[i] = self._accessor(target["POSITION"], 3, len(positions))
         at_rest = self._json["nodes"][node].get("weights", mesh.get("weights"))
         weights = np.zeros(len(morphs)) if at_rest is None else np.asarray(at_rest, float)
+        if weights.shape != (len(morphs),):
+            raise GltfError(f"{self.path}: weights {at_rest} for {len(morphs)} morph targets")
         skin = self._json["nodes"][node].get("skin")
         joints = joint_weights = None
         if skin is not None:
+            self._item("skins", skin)
             sets = sorted(name[7:] for name in attributes if name.startswith("JOINTS_"))
             if not sets:
                 raise GltfError(f"{self.path}: a skinned mesh has no JOINTS_0")
             joints = np.concatenate(
-                [self._accessor(attributes[f"JOINTS_{k}"]) for k in sets], 1
+                [self._accessor(attributes[f"JOINTS_{k}"], 4, len(positions)) for k in sets], 1
             ).astype(np.int64)
             joint_weights = np.concatenate(
-                [self._accessor(attributes[f"WEIGHTS_{k}"]) for k in sets], 1
+                [self._accessor(attributes[f"WEIGHTS_{k}"], 4, len(positions)) for k in sets], 1
             )
-            if joints.max() >= len(self._skins[skin][0]):
-                raise GltfError(f"{self.path}: JOINTS_0 names joint {joints.max()} of {skin=}")
+            wrong = joints[(joints < 0) | (joints >= len(self._skins[skin][0]))]
+            if len(wrong):
+                raise GltfError(f"{self.path}: JOINTS_0 names joint {wrong[0]} of {skin=}")
             total = joint_weights.sum(1, keepdims=True)
             joint_weights = joint_weights / np.where(total > 0, total, 1)
         span = slice(start, start + len(positions))
@@ -310,9 +353,12 @@ class GltfScene:
         index = np.arange(count)
         if "indices" in primitive:
             index = self._accessor(primitive["indices"])[:, 0].astype(np.int64)
-            if len(index) and index.max() >= count:
-                raise GltfError(f"{self.path}: index {index.max()} of {count} vertices")
+            wrong = index[(index < 0) | (index >= count)]
+            if len(wrong):
+                raise GltfError(f"{self.path}: index {wrong[0]} of {count} vertices")
         mode = primitive.get("mode", 4)
+        if mode not in (4, 5, 6):
+            raise GltfError(f"{self.path}: mode {mode!r} of a primitive is unknown")
         if mode == 5:  # strip: every other triangle turns the other way
             faces = np.stack([index[:-2], index[1:-1], index[2:]], 1)
             faces[1::2] = faces[1::2, [1, 0, 2]]
@@ -322,48 +368,53 @@ class GltfScene:
         return index[: len(index) // 3 * 3].reshape(-1, 3)
 
     def _uv_name(self, primitive: dict[str, Any]) -> str:
-        material = (
-            self._json.get("materials", [])[primitive["material"]]
-            if ("material" in primitive)
-            else {}
-        )
+        material = self._item("materials", primitive["material"]) if "material" in primitive else {}
         texture = material.get("pbrMetallicRoughness", {}).get("baseColorTexture", {})
         return f"TEXCOORD_{texture.get('texCoord', 0)}"
 
     def _materials(self) -> Iterator[Material]:
         for material in self._json.get("materials", []):
             surface = material.get("pbrMetallicRoughness", {})
-            color = np.asarray(surface.get("baseColorFactor", (1, 1, 1, 1)), float)[:3]
+            factor = surface.get("baseColorFactor", (1, 1, 1, 1))
+            color = _floats("baseColorFactor", factor, 4)[:3]
             if "baseColorTexture" not in surface:
                 yield Material(color)
                 continue
-            texture = self._json["textures"][surface["baseColorTexture"]["index"]]
+            texture = self._item("textures", surface["baseColorTexture"]["index"])
             sampler = {}
             if "sampler" in texture:
-                sampler = self._json["samplers"][texture["sampler"]]
+                sampler = self._item("samplers", texture["sampler"])
             yield Material(
                 color,
-                self._image(self._json["images"][texture["source"]]),
+                self._image(texture["source"]),
                 (_WRAPS[sampler.get("wrapS", 10497)], _WRAPS[sampler.get("wrapT", 10497)]),
             )
         yield Material(np.ones(3))
 
-    def _image(self, image: dict[str, Any]) -> NDArray[np.float32]:
-        from PIL import Image
-
+    def _image(self, index: int) -> NDArray[np.float32]:
+        image = self._item("images", index)
         if "bufferView" in image:
-            view = self._json["bufferViews"][image["bufferView"]]
+            view = self._item("bufferViews", image["bufferView"])
             start = view.get("byteOffset", 0)
+            self._item("buffers", view["buffer"])
             content = self._buffers[view["buffer"]][start : start + view["byteLength"]]
         else:
             content = _resource(self.path, image["uri"])
-        pixels = np.asarray(Image.open(io.BytesIO(content)).convert("RGB"), np.float32) / 255
-        return to_linear(pixels).astype(np.float32)
+        pixels = decode_image(io.BytesIO(content), f"{self.path}: image {index}")
+        return to_linear(pixels[..., :3].astype(np.float32) / 255).astype(np.float32)
 
-    def _accessor(self, index: int) -> Array:
-        """(count, width) values as float64, normalised integers already divided."""
-        accessor = self._json["accessors"][index]
-        width, count = _WIDTHS[accessor["type"]], accessor["count"]
+    def _accessor(self, index: int, least: int = 1, rows: int | None = None) -> Array:
+        """(count, width) values as float64, normalised integers already divided.
+
+        Refused unless they are at least so wide and, where it is said, as many as the rows.
+        """
+        accessor = self._item("accessors", index)
+        width, count = _WIDTHS[accessor["type"]], whole("count", accessor["count"], 0)
+        if width < least or rows not in (None, count):
+            raise GltfError(
+                f"{self.path}: accessor {index} holds {count} x {width} numbers, wants "
+                f"{'some' if rows is None else rows} x {least}"
+            )
         kind = np.dtype(_COMPONENTS[accessor["componentType"]])
         if "bufferView" in accessor:
             offset = accessor.get("byteOffset", 0)
@@ -373,11 +424,11 @@ class GltfScene:
         if sparse := accessor.get("sparse"):
             at, new = sparse["indices"], sparse["values"]
             index_kind = np.dtype(_COMPONENTS[at["componentType"]])
-            rows = self._view(
+            at_rows = self._view(
                 at["bufferView"], at.get("byteOffset", 0), sparse["count"], 1, index_kind
             )[:, 0]
             values = values.copy()
-            values[rows] = self._view(
+            values[at_rows] = self._view(
                 new["bufferView"], new.get("byteOffset", 0), sparse["count"], width, kind
             )
         found = values.astype(np.float64)
@@ -390,7 +441,8 @@ class GltfScene:
     def _view(
         self, index: int, offset: int, count: int, width: int, kind: np.dtype[Any]
     ) -> NDArray[Any]:
-        view = self._json["bufferViews"][index]
+        view = self._item("bufferViews", index)
+        self._item("buffers", view["buffer"])
         row = kind.itemsize * width
         stride = view.get("byteStride", row)
         start = view.get("byteOffset", 0) + offset
@@ -419,10 +471,7 @@ def load_gltf(path: str | Path, clip: str | int | None = None, still: bool = Fal
         ValueError: there is no such clip; the message lists those there are.
         OSError: it cannot be read.
     """
-    try:
-        return GltfScene(path, clip, still)
-    except (KeyError, IndexError, TypeError, AttributeError) as error:
-        raise GltfError(f"{path}: a part of it is missing or malformed: {error!r}") from error
+    return GltfScene(path, clip, still)
 
 
 # glTF: y up, towards the viewer +z. Here, as in Blender and D-NeRF: z up.
@@ -475,11 +524,26 @@ def _resource(path: Path, uri: str) -> bytes:
     return target.read_bytes()
 
 
-def _trs(node: dict[str, Any]) -> dict[str, Array]:
+def _trs(where: str, node: dict[str, Any]) -> dict[str, Array]:
     if "matrix" in node:
-        return {"matrix": np.asarray(node["matrix"], float).reshape(4, 4).T}
-    rest = {"translation": (0, 0, 0), "rotation": (0, 0, 0, 1), "scale": (1, 1, 1)}
-    return {name: np.asarray(node.get(name, value), float) for name, value in rest.items()}
+        return {"matrix": _floats(f"{where}: matrix", node["matrix"], 16).reshape(4, 4).T}
+    return {name: _check_trs(where, name, node.get(name, value)) for name, value in _TRS.items()}
+
+
+def _check_trs(where: str, name: str, value: Any) -> Array:
+    found = _floats(f"{where}: {name}", value, len(_TRS[name]))
+    if name == "rotation" and not found.any():
+        raise GltfError(
+            f"{where}: rotation: got {found.tolist()}, wants a quaternion that is not 0"
+        )
+    return found
+
+
+def _floats(where: str, value: Any, count: int) -> Array:
+    found = np.asarray(value, float)
+    if found.shape != (count,) or not np.all(np.isfinite(found)):
+        raise GltfError(f"{where}: got {value}, wants {count} finite numbers")
+    return found
 
 
 def _matrix(pose: dict[str, Array]) -> Array:

@@ -86,12 +86,21 @@ class AnimatedMesh(Protocol):
         """The mesh at t in [0, 1]."""
 
 
+def toward(light: tuple[float, float, float]) -> Array:
+    """(3,) unit vector along a direction. Raises ValueError where it is none."""
+    direction = np.asarray(light, float)
+    if direction.shape != (3,) or not np.all(np.isfinite(direction)) or not direction.any():
+        raise ValueError(f"light: got {light!r}, wants three finite numbers, not all of them 0")
+    return direction / np.linalg.norm(light)
+
+
 def lambert(normals: Array, light: tuple[float, float, float]) -> Array:
     """(R,) share of the light that surfaces with unit normals (R, 3) reflect.
 
     Two fifths of it come from everywhere, the rest from the direction `light` points to.
+    Raises ValueError where that is none.
     """
-    direction = np.asarray(light, float) / np.linalg.norm(light)
+    direction = toward(light)
     return 0.4 + 0.6 * np.maximum(normals @ direction, 0)
 
 

@@ -14,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from assay.papers.treesplat.datasets.frames import Capture, DynamicDataset, Frame, TimeScale
-from assay.papers.treesplat.scenes.mesh import AnimatedMesh, Array, Mesh, lambert, to_srgb
+from assay.papers.treesplat.scenes.mesh import AnimatedMesh, Array, Mesh, lambert, to_srgb, toward
 from assay.toolkits.checks import whole
 
 _DISTANCE = 4.0  # of the cameras, as D-NeRF's; the scene lies in [-1, 1]^3
@@ -143,6 +143,9 @@ def render_capture(
         TypeError, ValueError: an argument is out of range, or the scene has no extent.
     """
     whole("size", size, 2), whole("supersample", supersample), whole("n_points", n_points)
+    whole("seed", seed, 0)
+    if light is not None:
+        toward(light)
     counts = [whole("n_train", n_train), whole("n_val", n_val, 0), whole("n_test", n_test, 0)]
     sampled = [scene.at(t).vertices for t in np.linspace(0, 1, 33)]
     lower = np.min([vertices.min(0) for vertices in sampled], 0)
