@@ -20,6 +20,7 @@ from assay.papers.treesplat.config import TrainConfig
         ({"means_lr_final": 1.0}, "means_lr_final: got 1, wants > 0, <= means_lr"),
         ({"random_background": "yes"}, "random_background: got 'yes', wants True or False"),
         ({"sh_degree": 4}, "sh_degree: got 4, wants 0 to 3"),
+        ({"seed": 2**70}, r"seed: got 1180591620717411303424, wants one below 2\*\*63"),
         ({"motion_options": 3}, "motion_options: got 3, wants a dictionary"),
         ({"l2_weight": 0.0, "ssim_weight": 0.0}, "l2_weight, l1_weight, ssim_weight: got 0"),
     ],

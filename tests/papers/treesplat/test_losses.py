@@ -56,3 +56,18 @@ def test_images_of_another_shape_are_refused():
         structural_similarity(torch.zeros(4, 5, 3), torch.zeros(4, 4, 3))
     with pytest.raises(ValueError, match=r"target: got shape \(4, 4\)"):
         structural_similarity(torch.zeros(4, 4), torch.zeros(4, 4))
+
+
+@pytest.mark.parametrize(
+    ("image", "target", "weights", "error", "message"),
+    [
+        (torch.zeros(4, 4, 3), torch.zeros(4, 4, 1), {"ssim": 0}, ValueError, "target: got shape"),
+        (torch.zeros(0, 4, 3), torch.zeros(0, 4, 3), {}, ValueError, r"target: got shape \(0, 4"),
+        (torch.zeros(4, 4, 3).int(), torch.zeros(4, 4, 3).int(), {}, TypeError, "torch.int32"),
+        (torch.zeros(4, 4, 3).half(), torch.zeros(4, 4, 3).half(), {}, TypeError, "torch.float16"),
+        (torch.zeros(4, 4, 3), torch.zeros(4, 4, 3), {"l1": -1.0}, ValueError, "l1: got -1.0"),
+    ],
+)
+def test_what_is_no_pair_of_images_is_refused(image, target, weights, error, message):
+    with pytest.raises(error, match=message):
+        photometric_loss(image, target, **weights)

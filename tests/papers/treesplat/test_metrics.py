@@ -68,3 +68,9 @@ def test_opaque_pictures_have_no_foreground():
 def test_a_split_without_frames_is_refused():
     with pytest.raises(ValueError, match="dataset: got a split without frames"):
         evaluate(empty_model(), dataset(), "cpu")
+
+
+def test_pictures_smaller_than_the_window_are_refused():
+    small = np.full((5, 5, 3), 128, np.uint8)
+    with pytest.raises(ValueError, match="frame r_0: got 5 x 5 pixels, wants at least 11 x 11"):
+        evaluate(empty_model(), dataset(small), "cpu")

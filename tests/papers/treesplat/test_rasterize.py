@@ -345,7 +345,22 @@ def changed(name: str, index: tuple[int, ...], value: float) -> dict[str, Any]:
         ({"viewmats": torch.eye(4)}, ValueError, r"viewmats: got shape \(4, 4\), wants \(C, 4, 4"),
         ({"viewmats": torch.zeros(0, 4, 4)}, ValueError, "viewmats: got shape"),
         ({"Ks": torch.eye(3)}, ValueError, r"Ks: got shape \(3, 3\), wants \(1, 3, 3\)"),
-        ({"Ks": -torch.eye(3)[None]}, ValueError, "Ks: got -1 .* focal lengths > 0"),
+        (
+            changed("viewmats", (0, 3, 2), 0.5),
+            ValueError,
+            r"viewmats: got .*0.5.* last rows of 0, 0, 0, 1",
+        ),
+        ({"viewmats": SCENE["viewmats"] * 2}, ValueError, "viewmats: .* last rows"),
+        (changed("viewmats", (0, 1, 1), 2.0), ValueError, "viewmats: .* camera 0, wants rotations"),
+        (changed("viewmats", (0, 1, 1), -1.0), ValueError, "viewmats: .* without reflection"),
+        (changed("Ks", (0, 0, 1), 2.0), ValueError, "Ks: got .* wants no skew"),
+        (changed("Ks", (0, 1, 0), 2.0), ValueError, "Ks: got .* wants no skew"),
+        (
+            changed("Ks", (0, 2, 2), 2.0),
+            ValueError,
+            r"Ks: got .*2.0\]\] for camera 0, wants last",
+        ),
+        ({"Ks": -torch.eye(3)[None]}, ValueError, "Ks: got .*-1.0.* focal lengths > 0"),
         ({"backgrounds": torch.ones(3)}, ValueError, r"backgrounds: .* wants \(1, 3\)"),
         ({"backgrounds": torch.tensor(1.0), "render_mode": "D"}, ValueError, "backgrounds: got"),
         ({"means": SCENE["means"].double()}, TypeError, "quats: got torch.float32, wants .*64"),
@@ -378,3 +393,11 @@ def test_intrinsics_get_no_gradients():
     scene = {**SCENE, "Ks": SCENE["Ks"].clone().requires_grad_()}
     with pytest.raises(ValueError, match="Ks: got a tensor that requires a gradient"):
         rasterize(**scene)
+
+
+def test_half_precision_around_it_changes_no_pixel():
+    scene = {**random_scene(20, dtype=torch.float32), "backend": "reference"}
+    expected, _, _ = rasterize(**scene)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _, _ = rasterize(**scene)
+    assert torch.equal(found, expected)

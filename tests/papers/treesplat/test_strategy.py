@@ -373,12 +373,13 @@ def test_all_pruned_says_what_is_likely_wrong():
     assert model.n == 20
 
 
-@pytest.mark.parametrize("name", ["means", "scales", "quats", "opacities"])
+@pytest.mark.parametrize("name", ["means", "scales", "quats", "opacities", "field_mu"])
 def test_values_that_are_not_finite_are_caught(name):
     model, optimizers, strategy, state = setting()
     with torch.no_grad():
-        model.splats[name][5] = math.nan
-    with pytest.raises(RuntimeError, match=f"step 10: {name} of 1 of 20 Gaussians are not finite"):
+        model.params[name][5] = math.nan
+    message = f"step 10: 1 of 20 rows of {name} are not finite"
+    with pytest.raises(FloatingPointError, match=message):
         refine(model, optimizers, strategy, state, 10)
 
 
@@ -386,7 +387,7 @@ def test_a_split_of_an_endless_scale_is_caught():
     model, optimizers, strategy, state = setting()
     with torch.no_grad():
         model.splats["scales"][5] = 99.0
-    with pytest.raises(RuntimeError, match="means of 2 of 40 Gaussians are not finite"):
+    with pytest.raises(FloatingPointError, match="2 of 40 rows of means are not finite"):
         refine(model, optimizers, strategy, state, 10, torch.ones(20))
 
 
@@ -426,11 +427,28 @@ def test_what_check_sanity_refuses():
         ({"reset_every": 1.5}, TypeError, "reset_every: got 1.5"),
         ({"refine_every": 0}, ValueError, "refine_every: got 0"),
         ({"grow_grad2d": math.nan}, ValueError, "grow_grad2d: got nan"),
+        ({"refine_start_iter": -1}, ValueError, "refine_start_iter: got -1"),
+        ({"refine_stop_iter": 2.5}, TypeError, "refine_stop_iter: got 2.5"),
+        ({"pause_refine_after_reset": -1}, ValueError, "pause_refine_after_reset: got -1"),
+        ({"refine_scale2d_stop_iter": -1}, ValueError, "refine_scale2d_stop_iter: got -1"),
+        ({"grow_scale2d": -1.0}, ValueError, "grow_scale2d: got -1.0"),
+        ({"prune_scale2d": math.nan}, ValueError, "prune_scale2d: got nan"),
+        ({"absgrad": 1}, TypeError, "absgrad: got 1"),
+        ({"revised_opacity": "no"}, TypeError, "revised_opacity: got 'no'"),
+        ({"key_for_gradient": "means"}, ValueError, "key_for_gradient: got 'means'"),
     ],
 )
 def test_bad_fields(fields, error, message):
     with pytest.raises(error, match=message):
         TreeStrategy(**fields)
+
+
+def test_absgrad_wants_a_rendering_with_it():
+    model, optimizers, _, _ = setting()
+    strategy = TreeStrategy(absgrad=True)
+    info = {"means2d": torch.zeros(1, 20, 2)}
+    with pytest.raises(ValueError, match="wants a rendering with absgrad=True"):
+        strategy.step_post_backward(model.params, optimizers, strategy.initialize_state(), 1, info)
 
 
 def test_bad_extent():
@@ -452,5 +470,7 @@ def test_distance_between_siblings():
     apart = sibling_distance(model, [0.3])
     assert sorted(apart[0].tolist()) == pytest.approx([0.0, 5.0], abs=1e-5)
     assert sibling_distance(moving(n=3), [0.5]).shape == (1, 0)
+    with pytest.raises(ValueError, match="times: got none"):
+        sibling_distance(model, [])
     with pytest.raises(TypeError, match="kind 'flat', wants a tree"):
         sibling_distance(moving("flat"), [0.5])

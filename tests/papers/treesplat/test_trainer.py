@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pickle
 import warnings
 from dataclasses import replace
 from functools import cache
@@ -121,7 +122,25 @@ def test_a_checkpoint_of_something_else_is_refused(tmp_path):
         Trainer(replace(config, field_lr=0.5)).fit(pendulum(), tmp_path)
     with pytest.raises(ValueError, match="of a training on another capture"):
         Trainer(config).fit(pendulum(seed=1), tmp_path)
+    frames = pendulum().train.frames
+    last = len(frames) - 1
+    edited = DynamicDataset(frames, lambda i: pendulum().train.pixels(i) // (1 + (i == last)))
+    with pytest.raises(ValueError, match="of a training on another capture"):
+        Trainer(config).fit(replace(pendulum(), train=edited), tmp_path)
     path = tmp_path / "checkpoint.pt"
+    state = torch.load(path, weights_only=True)
+    changes = [{"step": 99}, {"step": "x"}, {"config": 3}, {"model": {}}, {"optimizers": None}]
+    changes += [{"strategy": {}}, {"generators": {"cpu": 3}}, {"history": {"losses": []}}]
+    for change in changes:
+        torch.save({**state, **change}, path)
+        with pytest.raises(ValueError, match=r"checkpoint\.pt: no checkpoint of a training"):
+            Trainer(config).fit(pendulum(), tmp_path)
+    path.write_bytes(pickle.dumps(Killed()))
+    with pytest.raises(
+        ValueError, match=r"checkpoint\.pt: no checkpoint .*, but some other pickle"
+    ):
+        Trainer(config).fit(pendulum(), tmp_path)
+    torch.save(state, path)
     for content in (path.read_bytes()[:-200], b"", b"no archive"):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=r"checkpoint\.pt: no checkpoint of a training"):
@@ -225,3 +244,49 @@ def test_a_deeper_tree_learns_at_a_lower_rate_for_each_node():
     assert gains[-1] > 1.2
     off = Trainer(small(40, motion="tree", scale_field_rate=False))
     off.fit(pendulum())
+
+
+def filmed_with(**changes) -> Capture:
+    capture = pendulum()
+    frames = [replace(frame, **changes) for frame in capture.train.frames]
+    return replace(capture, train=DynamicDataset(frames, capture.train.pixels))
+
+
+def test_a_training_that_sees_nothing_stops_after_a_round():
+    away = torch.eye(4)
+    away[2, 3] = -1e3
+    with pytest.raises(RuntimeError, match="step 7: no Gaussian was in sight of any of the 8"):
+        Trainer(small()).fit(filmed_with(viewmat=away))
+
+
+def test_a_training_that_leaves_all_numbers_behind_names_the_step():
+    with pytest.raises(FloatingPointError, match=r"step \d+: "):
+        Trainer(small(means_lr=1e39, means_lr_final=1e39)).fit(pendulum())
+
+
+def test_there_are_never_more_gaussians_than_cap_max():
+    assert Trainer(small(2, cap_max=7)).fit(pendulum()).n == 7
+    capture = replace(pendulum(), points=None, point_colors=None)
+    assert Trainer(small(2, cap_max=7)).fit(capture).n == 7
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (lambda: Trainer({"steps": 3}), TypeError, "config: got dict, wants a TrainConfig"),
+        (lambda: Trainer(small(2)).fit(None), TypeError, "capture: got NoneType, wants a Capture"),
+        (
+            lambda: Trainer(small(2)).fit(filmed_with(viewmat=2 * torch.eye(4))),
+            ValueError,
+            "viewmats: got .* last rows",
+        ),
+        (
+            lambda: Trainer(small(2)).fit(replace(pendulum(), point_colors=torch.zeros(3, 3))),
+            ValueError,
+            "point_colors: got 3, wants 60 as points",
+        ),
+    ],
+)
+def test_what_cannot_be_trained_is_refused(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

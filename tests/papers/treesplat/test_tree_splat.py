@@ -218,6 +218,15 @@ def rewritten(source, target, change=lambda about, tensors: None, about=...):
         (lambda a, t: t["motion.entry"].fill_(1), "leaf|inner"),
         (lambda a, t: a["options"].update(max_depth=1), "longer than 1"),
         (lambda a, t: a["options"].update(speed=1), "speed"),
+        (lambda a, t: a["options"].update(max_depth=10**9) or t["motion.parent"].fill_(0), "cycle"),
+        (lambda a, t: a["options"]["basis"].update(layers=10**9), "layers: got 10000"),
+        (lambda a, t: a["options"]["basis"].update(width=10**9), "got shape .* as the options say"),
+        (lambda a, t: a["options"]["basis"].update(width=10**99), "does not fit"),
+        (lambda a, t: a.update(options=[]), "does not fit"),
+        (lambda a, t: t["motion.beta_logit"].fill_(math.nan), "beta_logit: .* not finite"),
+        (lambda a, t: t.update({"motion.entry": t["motion.entry"] + 0.5}), "entry: got .*float32"),
+        (lambda a, t: t.update({"splats.quats": t["splats.quats"].double()}), "quats: got .*64"),
+        (lambda a, t: t.update({"splats.sh0": t["splats.sh0"] * 1j}), "sh0: got torch.complex64"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path, change, message):
@@ -238,6 +247,9 @@ def test_damaged_and_foreign_files(tmp_path):
         other.write_bytes(damaged)
         with pytest.raises(ValueError, match="damaged, or no safetensors file"):
             TreeSplat.load(other)
+    rewritten(path, other, about="[" * 100_000)
+    with pytest.raises(ValueError, match="nested too deeply"):
+        TreeSplat.load(other)
     for about in (None, "[]", "{}", '{"format": 3}'):
         rewritten(path, other, about=about)
         with pytest.raises(ValueError, match="no TreeSplat model"):
@@ -295,6 +307,9 @@ def test_a_sequence_is_a_file_for_each_time(tmp_path):
     paths = model.export_sequence(tmp_path / "new" / "folder", np.linspace(0, 1, 3))
     assert [path.name for path in paths] == ["0000.ply", "0001.ply", "0002.ply"]
     assert torch.equal(read_ply(paths[1])["means"], model.at(0.5)["means"])
+    with pytest.raises(ValueError, match=r"t: got 1\.5"):
+        moving().export_sequence(tmp_path / "late", [0.0, 1.5])
+    assert not (tmp_path / "late").exists()
     with pytest.raises(ValueError, match="times: got none"):
         model.export_sequence(tmp_path, [])
 
@@ -319,6 +334,9 @@ def test_no_ply_is_written_of_nothing_or_of_what_is_not_finite(tmp_path):
         b"",
         b"no ply",
         b"ply\nformat binary_little_endian 1.0\nelement vertex 2\nproperty float x\nend_header\n",
+        b"ply\nformat ascii 1.0\nelement vertex 0\nproperty float x\nend_header\n",
+        b"ply\nformat ascii 1.0\nelement vertex 1\nproperty float f_rest_0\nend_header\n0\n",
+        b"ply\nformat ascii 1.0\nelement vertex 999999999999999\nproperty int x\nend_header\n",
     ],
 )
 def test_files_that_are_no_ply_of_gaussians(tmp_path, content):
@@ -365,6 +383,14 @@ def splats(**changes):
             lambda: moving().render(*camera(8), 0.5, sh_degree=2),
             "sh_degree: got 2, wants at most 1",
         ),
+        (
+            lambda: moving().render(*camera(8), 0.5, background=torch.ones(4)),
+            r"background: got shape \(4,\), wants \(3,\) or \(1, 3\)",
+        ),
+        (
+            lambda: moving().render(*camera(8), 0.5, backgrounds=torch.ones(1, 3)),
+            "got 'backgrounds', wants one of background, near_plane",
+        ),
     ],
 )
 def test_bad_input(make, message):
@@ -375,6 +401,14 @@ def test_bad_input(make, message):
 def test_points_that_are_no_numbers():
     with pytest.raises(TypeError, match="points: got no numbers"):
         TreeSplat.from_points("cloud")
+
+
+def test_half_precision_around_it_changes_no_pixel():
+    model = grown()
+    expected, _, _ = model.render(*camera(8), 0.5)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, _, _ = model.render(*camera(8), 0.5)
+    assert torch.equal(found, expected)
 
 
 def test_repr():

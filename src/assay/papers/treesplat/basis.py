@@ -115,6 +115,23 @@ class MotionBasis(nn.Module):
         return f"n_basis={self.n_basis}, octaves={self.octaves}"
 
 
+def make_basis(n_basis: int, basis: Any = None) -> MotionBasis:
+    """The basis that was given, or a new one.
+
+    Args:
+        n_basis: Number of functions of the new one.
+        basis: A basis, or None.
+
+    Raises:
+        TypeError: `basis` is something else.
+    """
+    if basis is None:
+        return MotionBasis(n_basis)
+    if not isinstance(basis, MotionBasis):
+        raise TypeError(f"basis: got {basis!r}, wants a MotionBasis or None")
+    return basis
+
+
 class TabulatedBasis(nn.Module):
     """b_j(t) read from a table and interpolated linearly: exact at its own times, no MLP.
 

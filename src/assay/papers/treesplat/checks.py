@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from assay.toolkits.checks import whole
 
 MAX_SH_DEGREE = 3
+CAMERA_TOLERANCE = 1e-3
+"""How far cameras may be from rigid ones, which leaves room for rounding and printed digits."""
+_LAST = np.array([0, 0, 0, 1])
+_EYE = np.eye(3, dtype=np.float32)
+_FOCAL, _SKEW = [0, 1], [1, 0]
 
 
 def check_tensors(
@@ -108,9 +114,38 @@ def _check_values(tensors: dict[str, Tensor]) -> None:
     if "quats" in tensors and not bounds[-1] > 0:
         index = int(tensors["quats"].square().sum(-1).argmin())
         raise ValueError(f"quats: got one of length 0 at index {index}, wants another length")
-    focal = tensors["Ks"][:, [0, 1], [0, 1]]
-    if not (focal > 0).all():
-        raise ValueError(f"Ks: {_first(focal <= 0, focal)} focal lengths > 0")
+    check_cameras(tensors["viewmats"], tensors["Ks"])
+
+
+def check_cameras(viewmats: Tensor, Ks: Tensor) -> None:
+    """Whether matrices are those of pinhole cameras, as the projection takes them for.
+
+    Args:
+        viewmats: (C, 4, 4), a rotation and a translation each, over the row 0, 0, 0, 1.
+        Ks: (C, 3, 3), focal lengths and centres alone: without skew, over the row 0, 0, 1.
+
+    Raises:
+        ValueError: they are not, by more than `CAMERA_TOLERANCE`.
+    """
+    # One copy of both, as on a GPU each look waits for it; in hot loops.
+    both = torch.cat([viewmats.detach().flatten(), Ks.detach().flatten()]).cpu().numpy()
+    if not np.isfinite(both).all():
+        raise ValueError("viewmats, Ks: got a value that is not finite")
+    views, K = both[: viewmats.numel()].reshape(-1, 4, 4), both[viewmats.numel() :]
+    turns, K = views[:, :3, :3], K.reshape(-1, 3, 3)
+    for name, found, wanted, meaning in (
+        ("viewmats", views[:, 3], _LAST[:4], "last rows of 0, 0, 0, 1"),
+        ("viewmats", turns @ turns.swapaxes(1, 2), _EYE, "rotations, without scale"),
+        ("viewmats", np.sign(np.linalg.det(turns)), 1, "rotations, without reflection"),
+        ("Ks", np.sign(K[:, _FOCAL, _FOCAL]), 1, "focal lengths > 0"),
+        ("Ks", K[:, _FOCAL, _SKEW], 0, "no skew: 0 beside the focal lengths"),
+        ("Ks", K[:, 2], _LAST[1:], "last rows of 0, 0, 1"),
+    ):
+        away = np.abs(found - wanted)
+        if away.max() > CAMERA_TOLERANCE:
+            c = int(np.argwhere(away > CAMERA_TOLERANCE)[0, 0])
+            of = (views if name == "viewmats" else K)[c].round(4).tolist()
+            raise ValueError(f"{name}: got {of} for camera {c}, wants {meaning}")
 
 
 def _first(bad: Tensor, values: Tensor) -> str:

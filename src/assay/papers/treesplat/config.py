@@ -28,8 +28,8 @@ class TrainConfig:
         seed: Of the initial points, the order of frames, splits and random backgrounds.
         backend: Of `rasterize`: "auto", "gsplat", "cpu" or "reference". Training runs on the GPU
             where gsplat does, else on the CPU.
-        n_points: Most Gaussians at the start: a capture's own points, some drawn at random where
-            it has more; where it has none, so many random points within its bounds
+        n_points: Most Gaussians at the start, `cap_max` at most: a capture's own points, some drawn
+            at random where it has more; where it has none, so many random points within its bounds
             (D-NeRF in peers: 100,000).
         sh_degree: Of the colours, 0 to 3.
         sh_every: Steps after which one more degree is used (3DGS: 1,000).
@@ -69,7 +69,7 @@ class TrainConfig:
         prune_scale3d: Scale above which they go, over the extent (3DGS: 0.1); as there, not
             before the first reset of opacities.
         reset_every: Steps between resets of opacities (3DGS: 3,000); 0 for never.
-        cap_max: Most Gaussians.
+        cap_max: Most Gaussians, at the start too.
         eval_every: Steps between evaluations on the validation split, or the test split where
             there is none; 0 for none.
 
@@ -122,6 +122,8 @@ class TrainConfig:
             whole(name, getattr(self, name))
         for name in ("static_steps", "seed", "sh_degree", "grow_from", "grow_until"):
             whole(name, getattr(self, name), 0)
+        if self.seed >= 2**63:
+            raise ValueError(f"seed: got {self.seed}, wants one below 2**63")
         for name in ("promote_every", "reset_every", "eval_every"):
             whole(name, getattr(self, name), 0)
         for one in fields(self):

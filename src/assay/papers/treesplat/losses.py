@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from assay.toolkits.checks import number
+
 WINDOW = 11
 SIGMA = 1.5
 """Width and standard deviation of SSIM's Gaussian window, in pixels (Wang et al., 2004)."""
@@ -28,7 +30,15 @@ def photometric_loss(
 
     Returns:
         A scalar.
+
+    Raises:
+        TypeError: Images that are not both float32 or both float64, or a weight that is no number.
+        ValueError: For shapes that differ, have fewer than three dimensions or no pixels; for a
+            weight < 0.
     """
+    _check_pair(image, target)
+    for name, weight in {"l2": l2, "l1": l1, "ssim": ssim}.items():
+        number(name, weight, least=0.0)
     difference = image - target
     loss = image.new_zeros(())
     if l2:
@@ -54,13 +64,10 @@ def structural_similarity(image: Tensor, target: Tensor) -> Tensor:
         A scalar in [-1, 1].
 
     Raises:
-        ValueError: For shapes that differ or have fewer than three dimensions.
+        TypeError: For images that are not both float32 or both float64.
+        ValueError: For shapes that differ, have fewer than three dimensions or no pixels.
     """
-    if image.shape != target.shape or image.ndim < 3:
-        raise ValueError(
-            f"target: got shape {tuple(target.shape)} for an image of {tuple(image.shape)}, "
-            "wants the same (..., H, W, C)"
-        )
+    _check_pair(image, target)
     height, width, channels = image.shape[-3:]
     x = image.reshape(-1, height, width * channels)
     y = target.detach().reshape(x.shape)
@@ -72,6 +79,19 @@ def structural_similarity(image: Tensor, target: Tensor) -> Tensor:
     above = (2 * xy + c1) * (2 * (product - xy) + c2)
     below = (xx + yy + c1) * (square_x - xx + square_y - yy + c2)
     return (above / below).mean()
+
+
+def _check_pair(image: Tensor, target: Tensor) -> None:
+    if image.dtype not in (torch.float32, torch.float64) or target.dtype != image.dtype:
+        raise TypeError(
+            f"image, target: got {image.dtype} and {target.dtype}, wants torch.float32 or "
+            "torch.float64 for both"
+        )
+    if image.shape != target.shape or image.ndim < 3 or not image.numel():
+        raise ValueError(
+            f"target: got shape {tuple(target.shape)} for an image of {tuple(image.shape)}, "
+            "wants the same (..., H, W, C)"
+        )
 
 
 class _Blur(torch.autograd.Function):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.papers.treesplat.datasets.frames import BACKGROUNDS
+from assay.papers.treesplat.losses import WINDOW
 
 if TYPE_CHECKING:
     from assay.papers.treesplat.datasets import DynamicDataset
@@ -56,7 +57,7 @@ def evaluate(model: TreeSplat, dataset: DynamicDataset, backend: str = "auto") -
         same measures of one frame. A frame without foreground has None there, and does not count.
 
     Raises:
-        ValueError: For a split without frames.
+        ValueError: For a split without frames, or with pictures smaller than SSIM's window.
     """
     from torchmetrics.functional.image import structural_similarity_index_measure
 
@@ -65,6 +66,12 @@ def evaluate(model: TreeSplat, dataset: DynamicDataset, backend: str = "auto") -
     device = model.splats["means"].device
     behind = torch.tensor(BACKGROUNDS[dataset.background or "black"], device=device)
     frames: list[dict[str, Any]] = []
+    for frame in dataset.frames:
+        if min(frame.width, frame.height) < WINDOW:
+            raise ValueError(
+                f"frame {frame.name}: got {frame.width} x {frame.height} pixels, wants at least "
+                f"{WINDOW} x {WINDOW}, the window of SSIM"
+            )
     for i, frame in enumerate(dataset.frames):
         target = dataset.image(i).to(device)
         rendered, _, _ = model.render(

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from assay.papers.treesplat.basis import MotionBasis, combine
+from assay.papers.treesplat.basis import MotionBasis, combine, make_basis
 from assay.papers.treesplat.merged_motion import MergedMotion
 from assay.papers.treesplat.motion import Motion, Rows
 from assay.toolkits.checks import flag, one_of, whole
@@ -87,7 +87,7 @@ class MotionTree(Motion):
         self.decay = flag("decay", decay)
         self.shared_field = flag("shared_field", shared_field)
         self.promote_continuity = flag("promote_continuity", promote_continuity)
-        self.basis = MotionBasis(n_basis) if basis is None else basis
+        self.basis = make_basis(n_basis, basis)
         above = int(init == "root")
         self.register_buffer("entry", torch.arange(n) + above)
         self.register_buffer("parent", torch.tensor([-1] * above + [above - 1] * n))
@@ -367,7 +367,9 @@ def levels_of(parent: Tensor, max_depth: int) -> Tensor:
     if bool(((parent < -1) | (parent >= len(parent))).any()):
         raise ValueError("parent: got a number that is no node")
     levels, above = torch.zeros_like(parent), parent
-    for _ in range(max_depth):
+    for _ in range(min(max_depth, len(parent))):
+        if not bool((above >= 0).any()):
+            break
         levels += above >= 0
         above = torch.where(above >= 0, parent[above], -1)
     if bool((above >= 0).any()):

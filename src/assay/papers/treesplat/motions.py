@@ -8,7 +8,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from assay.papers.treesplat.basis import MotionBasis, check_time, combine, sinusoids
+from assay.papers.treesplat.basis import (
+    MotionBasis,
+    check_time,
+    combine,
+    make_basis,
+    sinusoids,
+)
 from assay.papers.treesplat.merged_motion import MergedMotion
 from assay.papers.treesplat.motion import Motion, Rows
 from assay.toolkits.checks import number, whole
@@ -75,7 +81,7 @@ class FlatMotion(Motion):
 
     def __init__(self, n: int, n_basis: int = 10, basis: MotionBasis | None = None) -> None:
         super().__init__()
-        self.basis = MotionBasis(n_basis) if basis is None else basis
+        self.basis = make_basis(n_basis, basis)
         shape = (whole("n", n), self.basis.n_basis)
         self.coef_mu = nn.Parameter(torch.zeros(shape))
         self.coef_quat = nn.Parameter(torch.zeros(shape))

@@ -66,13 +66,17 @@ def read_ply(path: str | Path) -> dict[str, Tensor]:
         What `write_ply` takes, float32.
 
     Raises:
-        ValueError: The file is no PLY, or lacks a field; named in the message.
+        ValueError: The file is no PLY, holds no Gaussians or lacks a field; named in the message.
         OSError: Where the file cannot be read.
     """
     try:
         data = PlyData.read(str(path), mmap=False)
         vertices = data["vertex"].data
+        if not len(vertices):
+            raise ValueError("it holds none")
         rest = sum(name.startswith("f_rest_") for name in vertices.dtype.names)
+        if rest % 3:
+            raise ValueError(f"got {rest} fields f_rest_*, wants three colors of them")
         columns = {
             "means": ["x", "y", "z"],
             "quats": _names("rot", 4),
@@ -87,9 +91,7 @@ def read_ply(path: str | Path) -> dict[str, Tensor]:
             else np.zeros((len(vertices), 0), np.float32)
             for key, names in columns.items()
         }
-    except (PlyHeaderParseError, PlyElementParseError, KeyError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path}: no PLY file of Gaussians: {error}") from None
-    except ValueError as error:
+    except (PlyHeaderParseError, PlyElementParseError, KeyError, ValueError, MemoryError) as error:
         raise ValueError(f"{path}: no PLY file of Gaussians: {error}") from None
     splats = {key: torch.from_numpy(values) for key, values in found.items()}
     splats["opacities"] = splats["opacities"][:, 0]

@@ -120,44 +120,46 @@ def rasterize(
         )
     stages: Any = reference if backend == "reference" else cpu
     cameras = len(viewmats)
-    radii, means2d, depths, conics, compensations = stages.project(
-        means,
-        quats,
-        scales,
-        opacities,
-        viewmats,
-        Ks,
-        width,
-        height,
-        near_plane,
-        far_plane,
-        radius_clip,
-        eps2d,
-        rasterize_mode == "antialiased",
-    )
-    seen = opacities.expand(cameras, -1)
-    if rasterize_mode == "antialiased":
-        seen = seen * compensations
-    if "RGB" not in render_mode:
-        values = depths[..., None]
-    else:
-        if sh_degree is None:
-            values = colors.expand(cameras, *colors.shape[-2:])
+    # Half precision moves Gaussians by pixels.
+    with torch.autocast(means.device.type, enabled=False):
+        radii, means2d, depths, conics, compensations = stages.project(
+            means,
+            quats,
+            scales,
+            opacities,
+            viewmats,
+            Ks,
+            width,
+            height,
+            near_plane,
+            far_plane,
+            radius_clip,
+            eps2d,
+            rasterize_mode == "antialiased",
+        )
+        seen = opacities.expand(cameras, -1)
+        if rasterize_mode == "antialiased":
+            seen = seen * compensations
+        if "RGB" not in render_mode:
+            values = depths[..., None]
         else:
-            campos = torch.linalg.inv(viewmats)[:, :3, 3]
-            coeffs = colors if colors.ndim == 4 else colors[None]
-            values = stages.shade(sh_degree, means, campos, coeffs, radii)
-        if render_mode != "RGB":
-            values = torch.cat([values, depths[..., None]], -1)
-    behind = values.new_zeros(cameras, values.shape[-1])
-    if backgrounds is not None and "RGB" in render_mode:
-        behind = torch.cat([backgrounds, behind[:, backgrounds.shape[-1] :]], -1)
-    images, alphas = stages.composite(
-        means2d, conics, seen, values, behind, radii, depths, width, height, tile_size, absgrad
-    )
-    if "ED" in render_mode:
-        expected = images[..., -1:] / alphas.clamp(min=1e-10)
-        images = torch.cat([images[..., :-1], expected], -1)
+            if sh_degree is None:
+                values = colors.expand(cameras, *colors.shape[-2:])
+            else:
+                campos = torch.linalg.inv(viewmats)[:, :3, 3]
+                coeffs = colors if colors.ndim == 4 else colors[None]
+                values = stages.shade(sh_degree, means, campos, coeffs, radii)
+            if render_mode != "RGB":
+                values = torch.cat([values, depths[..., None]], -1)
+        behind = values.new_zeros(cameras, values.shape[-1])
+        if backgrounds is not None and "RGB" in render_mode:
+            behind = torch.cat([backgrounds, behind[:, backgrounds.shape[-1] :]], -1)
+        images, alphas = stages.composite(
+            means2d, conics, seen, values, behind, radii, depths, width, height, tile_size, absgrad
+        )
+        if "ED" in render_mode:
+            expected = images[..., -1:] / alphas.clamp(min=1e-10)
+            images = torch.cat([images[..., :-1], expected], -1)
     meta = {
         "camera_ids": None,
         "gaussian_ids": None,

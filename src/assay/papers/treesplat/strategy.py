@@ -19,7 +19,7 @@ from assay.papers.treesplat.merged_motion import MergedMotion
 from assay.papers.treesplat.motion import Rows
 from assay.papers.treesplat.motion_tree import MotionTree
 from assay.papers.treesplat.tree_splat import SPLATS, GrowingParams, TreeSplat
-from assay.toolkits.checks import number, whole
+from assay.toolkits.checks import flag, number, one_of, whole
 
 SPLIT_BY = 1.6
 """A split Gaussian leaves two of its scales divided by this, as in 3DGS."""
@@ -69,13 +69,21 @@ class TreeStrategy(DefaultStrategy):
     cap_max: int = 1_000_000
 
     def __post_init__(self) -> None:
-        whole("promote_every", self.promote_every, 0)
-        whole("cap_max", self.cap_max)
-        whole("refine_every", self.refine_every)
+        for name in ("cap_max", "refine_every"):
+            whole(name, getattr(self, name))
+        for name in ("promote_every", "refine_start_iter", "refine_stop_iter"):
+            whole(name, getattr(self, name), 0)
+        for name in ("refine_scale2d_stop_iter", "pause_refine_after_reset"):
+            whole(name, getattr(self, name), 0)
         if whole("reset_every", self.reset_every, 0) == 0:
             self.reset_every = sys.maxsize
         for name in ("prune_opa", "grow_grad2d", "grow_scale3d", "prune_scale3d"):
             number(name, getattr(self, name), least=0.0)
+        for name in ("grow_scale2d", "prune_scale2d"):
+            number(name, getattr(self, name), least=0.0)
+        for name in ("absgrad", "revised_opacity", "verbose"):
+            flag(name, getattr(self, name))
+        one_of("key_for_gradient", self.key_for_gradient, ("means2d",))
 
     def initialize_state(self, scene_scale: float = 1.0) -> dict[str, Any]:
         """The running state, to be passed to the hooks: tensors and plain values.
@@ -126,9 +134,13 @@ class TreeStrategy(DefaultStrategy):
             packed: As in gsplat.
 
         Raises:
-            RuntimeError: No Gaussian would be left, values are not finite, or the model is merged.
+            RuntimeError: No Gaussian would be left, or the model is merged.
+            FloatingPointError: Values are not finite.
             TypeError: `params` is not of a model.
+            ValueError: `absgrad` is on, but the rendering was without it.
         """
+        if self.absgrad and not hasattr(info["means2d"], "absgrad"):
+            raise ValueError("absgrad: got no such gradient, wants a rendering with absgrad=True")
         super().step_post_backward(params, optimizers, state, step, info, packed)
         # gsplat 1.5.3 means to do this, but its condition, `0 & step > 0`, is never true.
         if 0 < step < self.refine_stop_iter and step % self.reset_every == 0:
@@ -218,12 +230,12 @@ class TreeStrategy(DefaultStrategy):
         step: int,
     ) -> int:
         model = _model(params)
-        for name in SPLATS:
-            bad = int((~params[name].isfinite().view(model.n, -1).all(1)).sum())
+        for name, value in params.items():
+            bad = int((~value.isfinite().view(len(value), -1).all(1)).sum())
             if bad:
-                raise RuntimeError(
-                    f"step {step}: {name} of {bad} of {model.n} Gaussians are not finite; lower "
-                    f"the learning rates, or look for NaN in images and poses"
+                raise FloatingPointError(
+                    f"step {step}: {bad} of {len(value)} rows of {name} are not finite; lower the "
+                    f"learning rates, or look for NaN in images and poses"
                 )
         mask = params["opacities"].sigmoid() < self.prune_opa
         if step > self.reset_every:
@@ -260,8 +272,10 @@ def sibling_distance(model: TreeSplat, times: Sequence[float]) -> Tensor:
 
     Raises:
         TypeError: The motion is no tree, or a time no number.
-        ValueError: A time outside.
+        ValueError: A time outside, or none.
     """
+    if not len(times):
+        raise ValueError("times: got none, wants at least one")
     tree = model.motion
     if not isinstance(tree, MotionTree):
         raise TypeError(f"model: got a motion of kind {tree.kind!r}, wants a tree")

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,18 +18,20 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from assay.papers.treesplat.checks import check_cameras
 from assay.papers.treesplat.config import TrainConfig
+from assay.papers.treesplat.datasets.frames import Capture
 from assay.papers.treesplat.gsplat_backend import choose
 from assay.papers.treesplat.losses import photometric_loss
 from assay.papers.treesplat.metrics import evaluate
 from assay.papers.treesplat.motion_tree import MotionTree
 from assay.papers.treesplat.strategy import TreeStrategy
 from assay.papers.treesplat.tree_splat import TreeSplat
-from assay.toolkits.checks import whole
+from assay.toolkits.checks import number, whole
 from assay.toolkits.files import write_bytes
 
 if TYPE_CHECKING:
-    from assay.papers.treesplat.datasets import Capture, DynamicDataset
+    from assay.papers.treesplat.datasets import DynamicDataset
 
 KEPT_BYTES = 2 * 2**30
 """Most bytes of composited targets that stay on the training device."""
@@ -66,6 +68,8 @@ class Trainer:
     """
 
     def __init__(self, config: TrainConfig | None = None) -> None:
+        if not isinstance(config, TrainConfig | None):
+            raise TypeError(f"config: got {type(config).__name__}, wants a TrainConfig or None")
         self.config = TrainConfig() if config is None else config
         self.model: TreeSplat | None = None
         self.step = 0
@@ -95,14 +99,18 @@ class Trainer:
             The model.
 
         Raises:
-            ValueError: For a capture without training frames, or a checkpoint that is damaged or
-                of another configuration or capture.
-            FloatingPointError: Where the loss is no longer finite; names the step. The last
-                checkpoint is from before it.
-            RuntimeError: Where all Gaussians were pruned.
+            TypeError: For something else than a capture.
+            ValueError: For a capture without training frames, or with cameras that are none; for
+                a checkpoint that is damaged or of another configuration or capture.
+            FloatingPointError: Where the loss or the model is no longer finite; names the step.
+                The last checkpoint is from before it.
+            RuntimeError: Where all Gaussians were pruned, or none was in sight of any training
+                frame for as many steps as there are frames.
             OSError: Where files cannot be read or written.
         """
         whole("every", every)
+        if not isinstance(capture, Capture):
+            raise TypeError(f"capture: got {type(capture).__name__}, wants a Capture")
         if not len(capture.train):
             raise ValueError("capture: got no training frames, wants at least one")
         config = _for_capture(self.config, capture)
@@ -136,6 +144,7 @@ class _Run:
         self.targets = _Targets(capture.train, device)
         self.viewmats = capture.train.viewmats.to(device, torch.float32)
         self.Ks = capture.train.Ks.to(device, torch.float32)
+        check_cameras(self.viewmats, self.Ks)
         self.background = capture.background.to(device, torch.float32)
         self.held_out = capture.val if len(capture.val) else capture.test
         self.model = _initial_model(config, capture).to(device)
@@ -154,6 +163,7 @@ class _Run:
         self.strategy_state = self.strategy.initialize_state(self.extent)
         self.gain = self._path_gain()
         self._pending: list[Tensor] = []
+        self._blind = torch.zeros((), dtype=torch.int64, device=device)
         self._make_optimizers()
 
     def _make_optimizers(self) -> None:
@@ -188,16 +198,20 @@ class _Run:
         ]
         frame = self.capture.train.frames[i]
         target, background = self._target(i)
-        image, _, info = self.model.render(
-            self.viewmats[i : i + 1],
-            self.Ks[i : i + 1],
-            frame.width,
-            frame.height,
-            frame.time if step >= config.static_steps else None,
-            backend=config.backend,
-            background=background,
-            sh_degree=min(step // config.sh_every, config.sh_degree),
-        )
+        try:
+            image, _, info = self.model.render(
+                self.viewmats[i : i + 1],
+                self.Ks[i : i + 1],
+                frame.width,
+                frame.height,
+                frame.time if step >= config.static_steps else None,
+                backend=config.backend,
+                background=background,
+                sh_degree=min(step // config.sh_every, config.sh_degree),
+            )
+        except ValueError as bad:  # cameras were looked at before
+            raise FloatingPointError(f"step {step}: {bad}; lower the learning rates") from bad
+        self._look(info["radii"])
         hooks = (self.params, self.optimizers, self.strategy_state, step, info)
         self.strategy.step_pre_backward(*hooks)
         loss = photometric_loss(
@@ -218,12 +232,24 @@ class _Run:
         if config.eval_every and self.step % config.eval_every == 0:
             self._evaluate()
 
+    def _look(self, radii: Tensor) -> None:
+        """Stops where for a whole round of frames there was nothing to be seen, nor learned."""
+        self._blind = (self._blind + 1) * ~radii.any()
+        frames = len(self.targets)
+        if (self.step + 1) % frames == 0 and self._blind >= frames:
+            raise RuntimeError(
+                f"step {self.step}: no Gaussian was in sight of any of the {frames} training "
+                "frames; most likely the points or bounds of the capture do not fit its poses, "
+                "or the learning rates are too high"
+            )
+
     def save(self, path: Path, given: TrainConfig) -> None:
         """Writes a checkpoint, as a whole or not at all; losses that are not finite stop it."""
         if self._pending:
             self._read_losses()
         state = {
-            **self._identity(given),
+            "config": asdict(given),
+            "capture": self.fingerprint,
             "step": self.step,
             "gain": self.gain,
             "model": self.model.state_dict(),
@@ -238,33 +264,45 @@ class _Run:
 
     def load(self, path: Path, given: TrainConfig) -> None:
         """Goes to where a checkpoint was written."""
-        try:
+        with _reading(path):
             state = torch.load(path, map_location=self.device, weights_only=True)
-            mine = self._identity(given)
-            theirs = {name: state[name] for name in mine}
-        except (RuntimeError, EOFError, KeyError, TypeError, ValueError, pickle.PickleError) as bad:
-            raise ValueError(f"{path}: no checkpoint of a training ({bad})") from bad
-        for name, value in mine["config"].items():
-            if theirs["config"].get(name) != value:
+            theirs, capture = dict(state["config"]), state["capture"]
+        for name, value in asdict(given).items():
+            if theirs.get(name) != value:
                 raise ValueError(
                     f"{name}: got {value!r}, but {path} is of a training with "
-                    f"{theirs['config'].get(name)!r}; give it another folder"
+                    f"{theirs.get(name)!r}; give it another folder"
                 )
-        if theirs != mine:
+        if capture != self.fingerprint:
             raise ValueError(f"{path}: of a training on another capture; give it another folder")
+        with _reading(path):
+            self._restore(state)
+
+    def _restore(self, state: dict[str, Any]) -> None:
         self.model.load_state_dict(state["model"])
+        if isinstance(self.model.motion, MotionTree):
+            self.model.motion.check()
         self._make_optimizers()
         for name, optimizer in self._every_optimizer():
             optimizer.load_state_dict(state["optimizers"][name])
+            for parameter, moments in optimizer.state.items():
+                if moments["exp_avg"].shape != parameter.shape:
+                    raise ValueError(f"moments of {name} that do not fit")
+        if state["strategy"].keys() != self.strategy_state.keys():
+            raise ValueError("statistics of another strategy")
         self.strategy_state = state["strategy"]
-        self.step, self.gain = state["step"], state["gain"]
+        self.step = whole("step", state["step"], 0)
+        self.gain = number("gain", state["gain"], above=0.0)
         self.history = History(**state["history"])
+        if self.step > self.config.steps or len(self.history.losses) != self.step:
+            raise ValueError(f"step {self.step} of {self.config.steps}, or losses of others")
         torch.set_rng_state(state["generators"]["cpu"].cpu())
         if self.device.type == "cuda":
             torch.cuda.set_rng_state(state["generators"]["cuda"].cpu(), self.device)
 
-    def _identity(self, given: TrainConfig) -> dict[str, Any]:
-        return {"config": asdict(given), "capture": fingerprint(self.capture)}
+    @cached_property
+    def fingerprint(self) -> str:
+        return fingerprint(self.capture)
 
     def _generators(self) -> dict[str, Tensor]:
         states = {"cpu": torch.get_rng_state()}
@@ -327,6 +365,19 @@ class _Run:
         found = evaluate(self.model, self.held_out, self.config.backend)
         del found["frames"]
         self.history.evaluations.append({"step": self.step, **found})
+
+
+@contextmanager
+def _reading(path: Path) -> Iterator[None]:
+    """Whatever a damaged or foreign file leads to becomes one error that names it."""
+    try:
+        yield
+    except pickle.PickleError as bad:  # whose own text tells how to run what is in the file
+        raise ValueError(f"{path}: no checkpoint of a training, but some other pickle") from bad
+    except (AttributeError, EOFError, LookupError, RuntimeError, TypeError, ValueError) as bad:
+        raise ValueError(f"{path}: no checkpoint of a training, or damaged ({bad})") from bad
+    except (ArithmeticError, AssertionError) as bad:
+        raise ValueError(f"{path}: no checkpoint of a training, or damaged ({bad})") from bad
 
 
 _RATES = {
@@ -421,11 +472,14 @@ def _for_capture(config: TrainConfig, capture: Capture) -> TrainConfig:
 
 def _initial_model(config: TrainConfig, capture: Capture) -> TreeSplat:
     points, colors = capture.points, capture.point_colors
+    most = min(config.n_points, config.cap_max)
     if points is None:
         lower, upper = capture.bounds.float()
-        points, colors = lower + torch.rand(config.n_points, 3) * (upper - lower), None
-    elif len(points) > config.n_points:
-        chosen = torch.randperm(len(points))[: config.n_points]
+        points, colors = lower + torch.rand(most, 3) * (upper - lower), None
+    elif colors is not None and len(colors) != len(points):
+        raise ValueError(f"point_colors: got {len(colors)}, wants {len(points)} as points")
+    elif len(points) > most:
+        chosen = torch.randperm(len(points))[:most]
         points, colors = points[chosen], None if colors is None else colors[chosen]
     return TreeSplat.from_points(
         points, colors, motion=config.motion, sh_degree=config.sh_degree, **config.motion_options
@@ -433,12 +487,17 @@ def _initial_model(config: TrainConfig, capture: Capture) -> TreeSplat:
 
 
 def fingerprint(capture: Capture) -> str:
-    """A short name of what a capture trains on: cameras, times, points and the first picture."""
+    """A short name of what a capture trains on: cameras, times, points and all pictures.
+
+    Args:
+        capture: Each of its training pictures is read.
+    """
     parts: list[Any] = [capture.points, capture.point_colors, capture.bounds, capture.background]
     parts += [capture.train.viewmats, capture.train.Ks, capture.train.times]
     parts += [torch.tensor([(f.width, f.height) for f in capture.train.frames])]
-    parts += [torch.from_numpy(capture.train.pixels(0))]
     content = hashlib.sha256()
     for part in parts:
         content.update(b"none" if part is None else part.cpu().contiguous().numpy().tobytes())
+    for i in range(len(capture.train)):
+        content.update(capture.train.pixels(i).data)
     return content.hexdigest()[:16]

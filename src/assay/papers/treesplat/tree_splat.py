@@ -16,7 +16,7 @@ from safetensors.torch import save
 from scipy.spatial import KDTree
 from torch import Tensor, nn
 
-from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis
+from assay.papers.treesplat.basis import MotionBasis, TabulatedBasis, check_time
 from assay.papers.treesplat.merged_motion import MergedMotion
 from assay.papers.treesplat.motion import Motion
 from assay.papers.treesplat.motion_tree import MotionTree, levels_of
@@ -29,13 +29,17 @@ from assay.papers.treesplat.motions import (
 from assay.papers.treesplat.ply import write_ply
 from assay.papers.treesplat.rasterizer import rasterize
 from assay.toolkits.checks import number, one_of, whole
-from assay.toolkits.files import write_bytes
+from assay.toolkits.files import parse_json, write_bytes
 
 SPLATS = ("means", "quats", "scales", "opacities", "sh0", "shN")
 SH_C0 = 0.28209479177387814
 """The constant spherical harmonic: a color is 0.5 + SH_C0 * sh0."""
 FIRST_OPACITY = 0.1
 _FORMAT = "assay.treesplat/1"
+_RENDER_OPTIONS = (
+    *("near_plane", "far_plane", "radius_clip", "eps2d", "tile_size"),
+    *("rasterize_mode", "absgrad"),
+)
 _KINDS: dict[str, type[Motion]] = {
     cls.kind: cls
     for cls in (StaticMotion, FlatMotion, MotionTree, MLPDeformation, PolynomialMotion)
@@ -191,7 +195,8 @@ class TreeSplat(nn.Module):
             background: ``(3,)`` or ``(C, 3)`` colors; None is black.
             sh_degree: Harmonics to use; None for all.
             render_mode: As in `rasterize`.
-            **options: Others of `rasterize`.
+            **options: Others of `rasterize`: planes, `radius_clip`, `eps2d`, `tile_size`,
+                `rasterize_mode`, `absgrad`.
 
         Returns:
             Images ``(C, H, W, 3)`` (one more channel with depth), alphas ``(C, H, W, 1)``, and what
@@ -201,12 +206,14 @@ class TreeSplat(nn.Module):
             TypeError, ValueError: A time that is no number in [0, 1]; a degree above the model's;
                 what `rasterize` refuses.
         """
+        for name in options:
+            one_of("render's option", name, ("background", *_RENDER_OPTIONS))
         degree = self.sh_degree if sh_degree is None else whole("sh_degree", sh_degree, 0)
         if degree > self.sh_degree:
             raise ValueError(f"sh_degree: got {degree}, wants at most {self.sh_degree}")
         means, quats = self._moved(t)
         if background is not None:
-            background = background.to(means).expand(len(viewmats), 3)
+            background = _background(background, len(viewmats)).to(means).expand(len(viewmats), 3)
         return rasterize(
             means,
             quats,
@@ -242,7 +249,8 @@ class TreeSplat(nn.Module):
         means, quats = self.splats["means"], self.splats["quats"]
         if t is None:
             return means, quats
-        dmu, dq = self.motion(t, means)
+        with torch.autocast(means.device.type, enabled=False):
+            dmu, dq = self.motion(t, means)
         return means + dmu, quats + dq
 
     def merge(self, frames: int | None = None) -> TreeSplat:
@@ -287,6 +295,8 @@ class TreeSplat(nn.Module):
         """
         if not len(times):
             raise ValueError("times: got none, wants at least one")
+        for t in times:
+            check_time(t)
         folder = Path(directory)
         folder.mkdir(parents=True, exist_ok=True)
         digits = max(4, len(str(len(times) - 1)))
@@ -326,7 +336,7 @@ class TreeSplat(nn.Module):
         """
         try:
             with safe_open(str(path), "pt") as file:
-                about = json.loads((file.metadata() or {}).get("treesplat", "null"))
+                about = parse_json((file.metadata() or {}).get("treesplat", "null"))
                 tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         except (SafetensorError, ValueError) as error:
             raise ValueError(f"{path}: damaged, or no safetensors file: {error}") from None
@@ -334,24 +344,37 @@ class TreeSplat(nn.Module):
             raise ValueError(f"{path}: no TreeSplat model (wants the format {_FORMAT})")
         try:
             return cls._rebuilt(about, tensors)
-        except (KeyError, TypeError, ValueError, RuntimeError, AssertionError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+            raise ValueError(f"{path}: a TreeSplat model that does not fit: {error}") from None
+        except (ArithmeticError, AssertionError) as error:
             raise ValueError(f"{path}: a TreeSplat model that does not fit: {error}") from None
 
     @classmethod
     def _rebuilt(cls, about: dict[str, Any], tensors: dict[str, Tensor]) -> TreeSplat:
+        for name, value in tensors.items():
+            _check_stored(name, value, tensors["splats.means"].dtype)
         splats = {name: nn.Parameter(tensors.pop(f"splats.{name}")) for name in SPLATS}
         if splats["shN"].shape[1] + 1 != (about["sh_degree"] + 1) ** 2:
             raise ValueError(
                 f"sh_degree: says {about['sh_degree']}, but shN is {tuple(splats['shN'].shape)}"
             )
-        motion = _build(about["motion"], len(splats["means"]), about["options"])
-        motion = motion.to(splats["means"])
+        # Sizes of a file are compared with what it holds before memory is taken for them.
+        with torch.device("meta"):
+            motion = _build(about["motion"], len(splats["means"]), about["options"], len(tensors))
         state = {name.removeprefix("motion."): value for name, value in tensors.items()}
         if isinstance(motion, MotionTree):
-            state |= {name: state[name].long() for name in ("entry", "parent")}
+            state |= {name: state[name].long() for name in motion.indices[:2]}
             state["levels"] = levels_of(state["parent"], motion.max_depth)
         for name in motion.not_stored:
-            state.setdefault(name, getattr(motion, name))
+            state.setdefault(name, torch.empty(getattr(motion, name).shape))
+        grow = {*motion.row_parameters(), *motion.indices}
+        for name, mine in motion.state_dict().items():
+            if mine.shape[name in grow :] != state[name].shape[name in grow :]:
+                raise ValueError(
+                    f"motion.{name}: got shape {tuple(state[name].shape)}, wants "
+                    f"{tuple(mine.shape)} as the options say"
+                )
+        motion = motion.to_empty(device="cpu").to(splats["means"])
         motion.load_state_dict(state)
         if isinstance(motion, MotionTree):
             motion.check()
@@ -448,9 +471,37 @@ class GrowingParams(MutableMapping[str, nn.Parameter]):
         return len(SPLATS) + len(self.model.motion.row_parameters())
 
 
-def _build(kind: str, n: int, options: dict[str, Any]) -> Motion:
-    """The motion that `Motion.options` described, with `n` Gaussians and values to be loaded."""
+def _check_stored(name: str, value: Tensor, dtype: torch.dtype) -> None:
+    index = name in ("motion.entry", "motion.parent")
+    wanted = torch.int32 if index else dtype
+    if value.dtype != wanted or not (index or wanted in (torch.float32, torch.float64)):
+        raise ValueError(
+            f"{name}: got {value.dtype}, wants "
+            + ("torch.int32" if index else "torch.float32 or torch.float64, the same for all")
+        )
+    if not bool(value.isfinite().all()):
+        raise ValueError(f"{name}: got values that are not finite")
+
+
+def _background(value: Any, cameras: int) -> Tensor:
+    if not isinstance(value, Tensor):
+        raise TypeError(f"background: got {value!r}, wants a tensor (3,) or ({cameras}, 3)")
+    if value.shape not in ((3,), (cameras, 3)):
+        raise ValueError(
+            f"background: got shape {tuple(value.shape)}, wants (3,) or ({cameras}, 3)"
+        )
+    return value
+
+
+def _build(kind: str, n: int, options: dict[str, Any], tensors: int) -> Motion:
+    """The motion that `Motion.options` described, with `n` Gaussians and values to be loaded.
+
+    It has at most as many layers as the file has tensors.
+    """
     options = copy.deepcopy(options)
+    for about in (options, options.get("basis", {})):
+        if whole("layers", about.get("layers", 1)) > tensors:
+            raise ValueError(f"layers: got {about['layers']}, but {tensors} tensors of a motion")
     if "basis" in options:
         about = options["basis"]
         options["basis"] = (
