@@ -33,7 +33,14 @@ def empty_model():
 
 def dataset(*pictures):
     frames = [
-        Frame(f"r_{i}", i / 2, torch.eye(4), torch.eye(3) * 20, p.shape[1], p.shape[0])
+        Frame(
+            f"r_{i}",
+            i / 2,
+            torch.eye(4),
+            torch.tensor([20.0, 20.0, 1.0]).diag(),
+            p.shape[1],
+            p.shape[0],
+        )
         for i, p in enumerate(pictures)
     ]
     return DynamicDataset(frames, lambda i: pictures[i], "white")

@@ -500,7 +500,7 @@ def _build(kind: str, n: int, options: dict[str, Any], tensors: int) -> Motion:
     """
     options = copy.deepcopy(options)
     for about in (options, options.get("basis", {})):
-        if whole("layers", about.get("layers", 1)) > tensors:
+        if whole("layers", about.get("layers", 0), 0) > tensors:
             raise ValueError(f"layers: got {about['layers']}, but {tensors} tensors of a motion")
     if "basis" in options:
         about = options["basis"]
