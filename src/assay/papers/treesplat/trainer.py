@@ -456,7 +456,7 @@ def _for_capture(config: TrainConfig, capture: Capture) -> TrainConfig:
     if capture.points is None and not capture.synthetic:
         warnings.warn(
             "capture: has no points to start from, and random ones seldom find a filmed scene; "
-            "give it points3D of COLMAP",
+            "put COLMAP's points3D.ply, .bin or .txt into its folder, or pass points=",
             stacklevel=3,
         )
     if config.eval_every and not len(capture.val) and not len(capture.test):
