@@ -61,6 +61,9 @@ class Trainer:
     Args:
         config: The schedule.
 
+    Raises:
+        TypeError: `config` is no `TrainConfig`.
+
     Attributes:
         model: What is trained; None before `fit`.
         step: Steps done.
