@@ -430,11 +430,16 @@ def _paths(traced: Sequence[Result]) -> MatplotlibFigure:
 # Times
 
 
+def shown(value: float) -> str:
+    """Three digits, or all before the point."""
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
 def _times_alt(times: Sequence[Result]) -> str:
     parts = []
     for count, found in by(times, "gaussians").items():
         cells = [
-            f"{name} {1e3 * median(values_of(found, f'{mover}_s')):.3g} ms"
+            f"{name} {shown(1e3 * median(values_of(found, f'{mover}_s')))} ms"
             for mover, (name, _) in MOVERS.items()
         ]
         parts.append(f"{count:,} Gaussians: {', '.join(cells)}")
@@ -454,10 +459,11 @@ def _times(times: Sequence[Result]) -> MatplotlibFigure:
             value = 1e3 * median(values_of(found, f"{mover}_s"))
             axis.barh(row, value, color=colour)
             axis.annotate(
-                f"{value:.3g} ms", (value, row), (4, 0), textcoords="offset points", va="center"
+                f"{shown(value)} ms", (value, row), (4, 0), textcoords="offset points", va="center"
             )
         axis.set(title=f"{count:,} Gaussians", xlabel="ms", xscale="log")
-        axis.margins(x=0.25)
+        bars = [bar.get_width() for bar in axis.patches]
+        axis.set_xlim(min(bars) / 4, 12 * max(bars))
     axes[0][0].set_yticks(range(len(MOVERS)), [name for name, _ in MOVERS.values()])
     axes[0][0].invert_yaxis()
     return figure

@@ -11,6 +11,7 @@ from assay.papers.treesplat.figures import (
     MOVERS,
     by,
     name_of_scene,
+    shown,
     values_of,
     was_quiet,
 )
@@ -114,7 +115,7 @@ def _motion(results: Results) -> Table | None:
     rows = []
     for count, members in by(found, "gaussians").items():
         times = {mover: median(values_of(members, f"{mover}_s")) for mover in MOVERS}
-        cells = [f"{1e3 * value:.3g}" for value in times.values()]
+        cells = [shown(1e3 * value) for value in times.values()]
         ratios = [f"{times[mover] / times['merged']:.1f}" for mover in ("tree", "mlp")]
         rows.append((f"{count:,}", *cells, *ratios))
     names = [f"{name}, ms" for name, _ in MOVERS.values()]
@@ -147,7 +148,7 @@ def _rasterizer(results: Results) -> Table | None:
                 for name in ("ours", "torch_projection", "dense")
                 if (values := _defined(group, f"{name}_s"))
             }
-            cells = [f"{1e3 * times[name]:.3g}" if name in times else "" for name in _RASTERIZERS]
+            cells = [shown(1e3 * times[name]) if name in times else "" for name in _RASTERIZERS]
             over = [f"{times[n] / times['ours']:.1f}" if n in times else "" for n in _SLOWER]
             rows.append((f"{count:,}", size, *cells, *over))
     columns = (

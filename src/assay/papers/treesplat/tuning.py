@@ -18,7 +18,7 @@ BASIS_SCENE = "fox-run"
 BASIS_RATES: Mapping[str, tuple[float, ...]] = {
     "flat": (8e-4, 2e-3, 4e-3, 8e-3, 1.6e-2),
     "tree": (8e-4, 2e-3, 4e-3, 8e-3, 1.6e-2),
-    "mlp": (4e-4, 8e-4, 1.6e-3),
+    "mlp": (4e-4, 8e-4, 1.6e-3, 3.2e-3, 6.4e-3),
 }
 FINAL_SHARES: Mapping[str, tuple[float, ...]] = {
     "flat": (1.0, 0.1, 0.01, 0.003),
@@ -41,7 +41,7 @@ RATES: Mapping[str, tuple[float, ...]] = {
 BASIS: Mapping[str, tuple[float, float]] = {
     "flat": (8e-3, 0.01),
     "tree": (8e-3, 0.01),
-    "mlp": (8e-4, 0.1),
+    "mlp": (1.6e-3, 0.1),
 }
 """The chosen rate and share."""
 
