@@ -1,6 +1,6 @@
 """The vocabulary: papers, claims, trials, studies, tests, verdicts. Pure values, no I/O."""
 
-from assay.study.results import Result, Results, Status
+from assay.study.results import Result, Results, Status, grouped
 from assay.study.study import Context, Figure, Study, Table
 from assay.study.tests import Compare, Holds, Sample, Test, Threshold, Trend
 from assay.study.verdict import Outcome, Verdict
@@ -41,4 +41,5 @@ __all__ = [
     "Trend",
     "Trial",
     "Verdict",
+    "grouped",
 ]

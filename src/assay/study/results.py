@@ -6,7 +6,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import overload
+from typing import Any, overload
 
 from assay.study.vocabulary import Param, Trial
 
@@ -102,3 +102,20 @@ class Results(Sequence[Result]):
     def distinct(self, param: str) -> list[Param]:
         """The values that a parameter takes, in order of first appearance."""
         return list(dict.fromkeys(v for r in self if (v := r.value(param)) is not None))
+
+
+def grouped(
+    found: Iterable[Result], param: str, order: Iterable[Param] = ()
+) -> dict[Any, list[Result]]:
+    """Results by the value of a parameter.
+
+    Args:
+        found: The results.
+        param: The parameter's name, or "seed".
+        order: Values that come first, as far as they are there; the others follow, rising.
+    """
+    groups: dict[Any, list[Result]] = {}
+    for result in found:
+        groups.setdefault(result.value(param), []).append(result)
+    first = [value for value in order if value in groups]
+    return {value: groups[value] for value in [*first, *sorted(groups.keys() - set(first))]}

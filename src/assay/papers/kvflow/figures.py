@@ -9,10 +9,10 @@ from statistics import fmean, geometric_mean, median
 from typing import TYPE_CHECKING, Any
 
 from assay.papers.kvflow.claims import CASES, HARDWARE, JUDGED_FIXED, JUDGED_LINK
-from assay.study import Figure, Result, Results
+from assay.study import Figure, Result, Results, grouped
+from assay.toolkits.drawing import legend_below
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
 ARMS: Mapping[str, tuple[str, str, str]] = {
@@ -144,11 +144,7 @@ def was_quiet(result: Result) -> bool:
 
 def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
     """Results by the value of a parameter, rising, or in the order in which cases are named."""
-    groups: dict[Any, list[Result]] = {}
-    for result in found:
-        groups.setdefault(result.value(name), []).append(result)
-    order = list(CASES) if name == "case" else sorted(groups)
-    return {value: groups[value] for value in order if value in groups}
+    return grouped(found, name, CASES if name == "case" else ())
 
 
 def arms_of(found: Sequence[Result], metric: str = "per_s") -> list[str]:
@@ -169,16 +165,6 @@ def mean_of(found: Iterable[Result], metric: str) -> float:
 def baseline_of(result: Result) -> tuple[str, str]:
     """KVFlow's arm of a trial against the clock, and the arm it is compared with."""
     return ("kvflow", "hicache") if "kvflow_per_s" in result.metrics else ("steps", "lru")
-
-
-def _legend(figure: MatplotlibFigure, axes: Iterable[Axes]) -> None:
-    found: dict[str, Any] = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    place: Any = "outside lower center"
-    columns = len(found) if len(found) <= 3 else (len(found) + 1) // 2
-    figure.legend(list(found.values()), list(found), loc=place, ncols=columns)
 
 
 # Timelines
@@ -288,7 +274,7 @@ def _contents(result: Result) -> MatplotlibFigure:
         axis.set_yticks(range(agents), [str(a + 1) for a in range(agents)], fontsize="small")
         axis.grid(visible=False)
     axes[-1].set_xlabel("turn")
-    _legend(figure, axes)
+    legend_below(figure, axes)
     return figure
 
 
@@ -444,7 +430,7 @@ def _crowds(found: Results) -> MatplotlibFigure:
         axis.set_xticks(list(by(found, "workflows")), [str(n) for n in by(found, "workflows")])
         axis.minorticks_off()
     axes[0][0].set_ylabel("speed-up of KVFlow")
-    _legend(figure, axes[0])
+    legend_below(figure, axes[0])
     return figure
 
 
@@ -488,7 +474,7 @@ def _measured(found: Sequence[Result]) -> MatplotlibFigure:
     axis.set_yticks(range(len(names)), names, fontsize="small")
     axis.set(xlabel="speed-up", ylim=(len(names) - 0.5, -0.5))
     axis.grid(visible=False, axis="y")
-    _legend(figure, [axis])
+    legend_below(figure, [axis])
     return figure
 
 

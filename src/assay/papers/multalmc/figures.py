@@ -8,7 +8,8 @@ from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 from assay.papers.multalmc.claims import METRICS, REACHED
-from assay.study import Figure, Result, Results
+from assay.study import Figure, Result, Results, grouped
+from assay.toolkits.drawing import legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -140,12 +141,8 @@ _JUDGED = (
 
 def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
     """Results by the value of a parameter: names in the order of this module, numbers rising."""
-    groups: dict[Any, list[Result]] = {}
-    for result in found:
-        groups.setdefault(result.value(name), []).append(result)
-    order = {"sampler": SAMPLERS, "target": TARGETS, "base": BASES}.get(name)
-    known = [value for value in order or () if value in groups]
-    return {value: groups[value] for value in [*known, *sorted(groups.keys() - set(known))]}
+    order = {"sampler": SAMPLERS, "target": TARGETS, "base": BASES}
+    return grouped(found, name, order.get(name, ()))
 
 
 def values_of(found: Iterable[Result], metric: str) -> list[float]:
@@ -364,18 +361,8 @@ def _reach(reach: Results) -> MatplotlibFigure:
     )  # fmt: skip
     axis.set_yticks([0.05, 0.1, 0.2, 0.5, 1], ["0.05", "0.1", "0.2", "0.5", "1"])
     axis.minorticks_off()
-    _legend(figure, [axis])
+    legend_below(figure, [axis], columns=3)
     return figure
-
-
-def _legend(figure: MatplotlibFigure, axes: Iterable[Axes]) -> None:
-    found: dict[str, Any] = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    place: Any = "outside lower center"
-    columns = len(found) if len(found) <= 3 else 3
-    figure.legend(list(found.values()), list(found), loc=place, ncols=columns)
 
 
 # phi^4
@@ -410,7 +397,7 @@ def _field(field: Results) -> MatplotlibFigure:
     exact = {h: found[0].metrics["upper_exact"] for h, found in by(field, "h").items()}
     axis.plot(list(exact), list(exact.values()), color="0.5", linewidth=1, label="transfer matrix")
     axis.set(xlabel="external field h", ylabel="weight of the upper phase", ylim=(0, 1))
-    _legend(figure, [axis])
+    legend_below(figure, [axis], columns=3)
     return figure
 
 

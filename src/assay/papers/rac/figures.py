@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from assay.papers.rac.claims import JUDGED_PUNISHMENT, MATRIX_BETA
 from assay.papers.rac.tuning import CHOSEN
-from assay.study import Figure, Result, Results
+from assay.study import Figure, Result, Results, grouped
+from assay.toolkits.drawing import legend_below
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -141,13 +142,8 @@ def name_of(learner: Any) -> str:
 def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
     """Results by the value of a parameter: learners in the order of `LEARNERS`, games in that of
     the tuning, punishments from mild to harsh, other values rising."""
-    groups: dict[Any, list[Result]] = {}
-    for result in found:
-        groups.setdefault(result.value(name), []).append(result)
-    order = {"learner": list(LEARNERS), "where": list(CHOSEN)}.get(name)
-    if order is not None:
-        return {value: groups[value] for value in order if value in groups}
-    return {value: groups[value] for value in sorted(groups, reverse=name == "punishment")}
+    groups = grouped(found, name, {"learner": LEARNERS, "where": CHOSEN}.get(name, ()))
+    return dict(reversed(groups.items())) if name == "punishment" else groups
 
 
 def values_of(found: Iterable[Result], metric: str) -> list[float]:
@@ -242,7 +238,7 @@ def _curves(panels: Mapping[str, Results], x: str, y: str) -> MatplotlibFigure:
         _draw_curves(axis, found, "return")
         axis.set(title=title, xlabel=x)
     axes[0][0].set_ylabel(y)
-    _legend(figure, axes[0])
+    legend_below(figure, axes[0])
     return figure
 
 
@@ -270,20 +266,6 @@ def _matrix_curves(matrix: Results) -> MatplotlibFigure:
         axis.axhline(8, linewidth=1, linestyle=":", color="0.5")
         axis.legend(fontsize="small", loc="lower right")
     return figure
-
-
-def _legend(figure: MatplotlibFigure, axes: Iterable[Axes]) -> None:
-    found: dict[str, Any] = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    place: Any = "outside lower center"
-    figure.legend(list(found.values()), list(found), loc=place, ncols=_columns(len(found)))
-
-
-def _columns(entries: int) -> int:
-    """So many that no row of a legend is almost empty."""
-    return entries if entries <= 3 else (entries + 1) // 2
 
 
 # Values
@@ -370,7 +352,7 @@ def _punishment(pursuit: Results) -> MatplotlibFigure:
             axis.plot([x] * len(rates), rates, ".", color=colour, alpha=0.5)
     axis.set_xticks(range(len(punishments)), [f"{p:g}" for p in punishments])
     axis.set(xlabel="reward of a lone attempt", ylabel="share of hunts that end in a catch")
-    _legend(figure, [axis])
+    legend_below(figure, [axis])
     return figure
 
 
@@ -435,5 +417,5 @@ def _cost(times: Sequence[Result]) -> MatplotlibFigure:
     axis.set_xticks(list(found), [str(m) for m in found])
     axis.set_yticks([2, 5, 10, 20, 50], ["2", "5", "10", "20", "50"])
     axis.minorticks_off()
-    _legend(figure, [axis])
+    legend_below(figure, [axis])
     return figure

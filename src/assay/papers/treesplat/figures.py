@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from assay.papers.treesplat.claims import PAR
 from assay.papers.treesplat.tuning import BASIS, setting
-from assay.study import Figure, Result, Results
+from assay.study import Figure, Result, Results, grouped
+from assay.toolkits.drawing import legend_below
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as MatplotlibFigure
 
 ARMS: Mapping[str, tuple[str, str, str]] = {
@@ -137,12 +137,7 @@ def file_word(scene: str) -> str:
 def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
     """Results by the value of a parameter: arms and scenes in the order of `ARMS` and `SCENES`,
     other values rising."""
-    groups: dict[Any, list[Result]] = {}
-    for result in found:
-        groups.setdefault(result.value(name), []).append(result)
-    order = {"arm": list(ARMS), "scene": list(SCENES)}.get(name, [])
-    rest = sorted(value for value in groups if value not in order)
-    return {value: groups[value] for value in [*order, *rest] if value in groups}
+    return grouped(found, name, {"arm": ARMS, "scene": SCENES}.get(name, ()))
 
 
 def values_of(found: Iterable[Result], metric: str) -> list[float]:
@@ -239,18 +234,8 @@ def _curves(
             axis.plot(steps, means, line, color=colour, label=name)
         axis.set(title=name_of_scene(scene), xlabel="step")
     axes[0][0].set_ylabel("PSNR on validation views, dB")
-    _legend(figure, axes[0])
+    legend_below(figure, axes[0], in_a_row=5)
     return figure
-
-
-def _legend(figure: MatplotlibFigure, axes: Iterable[Axes]) -> None:
-    found: dict[str, Any] = {}
-    for axis in axes:
-        handles, labels = axis.get_legend_handles_labels()
-        found |= dict(zip(labels, handles, strict=True))
-    place: Any = "outside lower center"
-    columns = len(found) if len(found) <= 5 else (len(found) + 1) // 2
-    figure.legend(list(found.values()), list(found), loc=place, ncols=columns)
 
 
 # The tree against the flat basis
@@ -290,7 +275,7 @@ def _gaps(gaps: Sequence[Result]) -> MatplotlibFigure:
     axis.set_yticks(range(len(scenes)), [name_of_scene(scene) for scene in scenes])
     axis.set_ylim(len(scenes) - 0.5, -0.5)
     axis.set_xlabel("PSNR of the tree less PSNR of the flat basis, dB")
-    _legend(figure, [axis])
+    legend_below(figure, [axis], in_a_row=5)
     return figure
 
 
@@ -336,7 +321,7 @@ def _depths(depths: Results) -> MatplotlibFigure:
         axis.set_xticks(list(places.values()), [str(depth) for depth in places])
         axis.set(title=name_of_scene(scene), xlabel="largest depth")
     axes[0][0].set_ylabel("PSNR on test views, dB")
-    _legend(figure, axes[0])
+    legend_below(figure, axes[0], in_a_row=5)
     return figure
 
 
@@ -372,7 +357,7 @@ def _shape(shaped: Sequence[Result]) -> MatplotlibFigure:
         right.plot(levels, norms, "o-", color=colour)
     left.set(xlabel="steps from leaf to root", ylabel="Gaussians")
     right.set(xlabel="steps from root", ylabel="mean norm of a node's field", ylim=(0, None))
-    _legend(figure, [left])
+    legend_below(figure, [left], in_a_row=5)
     return figure
 
 
@@ -517,5 +502,5 @@ def _tuning(tuned: Results) -> MatplotlibFigure:
                 )
         axis.set(title=title, xlabel="rate", xscale="log")
     figure.supylabel("PSNR on validation views, dB", fontsize="medium")
-    _legend(figure, axes.flat[: len(panels)])
+    legend_below(figure, axes.flat[: len(panels)], in_a_row=5)
     return figure
