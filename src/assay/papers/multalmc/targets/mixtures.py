@@ -31,15 +31,16 @@ class _Mixture(AnalyticTarget):
         self.mode_weights = weights / weights.sum()
 
     def _component(self, x: Tensor) -> Tensor:
-        """Log of weight times density of each component, ``(N, K)``."""
+        """Log of weight times density of each component, ``(K, N)``."""
+        # Components first: a softmax over a short last dimension takes several times as long.
         raise NotImplementedError
 
     def _squared_distances(self, x: Tensor) -> Tensor:
-        # By products, as (N, K, d) differences would not fit; centred, to lose fewer digits.
+        # By products, as (K, N, d) differences would not fit; centred, to lose fewer digits.
         centred = x - self._like("_centre", x)
         means = self._like("_centred", x)
-        squares = (centred * centred).sum(1, keepdim=True) + (means * means).sum(1)
-        return torch.addmm(squares, centred, means.T, alpha=-2).clamp_min(0)
+        squares = (means * means).sum(1, keepdim=True) + (centred * centred).sum(1)
+        return torch.addmm(squares, means, centred.T, alpha=-2).clamp_min(0)
 
     @property
     def _centre(self) -> Tensor:
@@ -60,7 +61,7 @@ class _Mixture(AnalyticTarget):
         Args:
             x: Points, ``(N, d)``.
         """
-        return self._component(x).logsumexp(1)
+        return self._component(x).logsumexp(0)
 
     def mode_probabilities(self, x: Tensor) -> Tensor:
         """Posterior probability of each component, ``(N, K)``: its mean is an unbiased weight.
@@ -68,7 +69,7 @@ class _Mixture(AnalyticTarget):
         Args:
             x: Points, ``(N, d)``.
         """
-        return self._component(x).softmax(1)
+        return self._component(x).softmax(0).T
 
     def assign(self, x: Tensor) -> Tensor:
         """Index of the most probable component, ``(N,)``.
@@ -76,7 +77,7 @@ class _Mixture(AnalyticTarget):
         Args:
             x: Points, ``(N, d)``.
         """
-        return self._component(x).argmax(1)
+        return self._component(x).argmax(0)
 
     def _draw_means(
         self, n: int, generator: torch.Generator | None, dtype: torch.dtype | None
@@ -136,7 +137,8 @@ class GaussianMixture(_Mixture):
 
     def _component(self, x: Tensor) -> Tensor:
         squares = self._squared_distances(x)
-        return self._like("_offsets", x) - 0.5 * self._like("_precisions", x) * squares
+        precisions = self._like("_precisions", x)[:, None]
+        return self._like("_offsets", x)[:, None] - 0.5 * precisions * squares
 
     def score(self, x: Tensor) -> Tensor:
         """Gradient of the log-density, ``(N, d)``.
@@ -146,11 +148,11 @@ class GaussianMixture(_Mixture):
         """
         centred = x - self._like("_centre", x)
         means, precisions = self._like("_weighted_means", x), self._like("_precisions", x)
-        logits = torch.addmm(self._like("_biases", x), centred, means.T)
+        logits = torch.addmm(self._like("_biases", x)[:, None], means, centred.T)
         if self._equal:  # |x|^2 is the same for all components and drops out
-            return torch.addcmul(logits.softmax(1) @ means, centred, precisions[:1], value=-1)
-        squares = (centred * centred).sum(1, keepdim=True)
-        share = torch.addcmul(logits, squares, precisions, value=-0.5).softmax(1)
+            return torch.addcmul(logits.softmax(0).T @ means, centred, precisions[:1], value=-1)
+        squares = (centred * centred).sum(1)
+        share = torch.addcmul(logits, squares, precisions[:, None], value=-0.5).softmax(0).T
         return share @ means - centred * (share @ precisions)[:, None]
 
     def sample(
@@ -215,7 +217,7 @@ class StudentMixture(_Mixture):
 
     def _component(self, x: Tensor) -> Tensor:
         tails = torch.log1p(self._squared_distances(x) / self.df)
-        return self._like("_offsets", x) - 0.5 * (self.df + self.dim) * tails
+        return self._like("_offsets", x)[:, None] - 0.5 * (self.df + self.dim) * tails
 
     def score(self, x: Tensor) -> Tensor:
         """Gradient of the log-density, ``(N, d)``.
@@ -225,8 +227,8 @@ class StudentMixture(_Mixture):
         """
         squares = self._squared_distances(x)
         tails = torch.log1p(squares / self.df)
-        logits = self._like("_offsets", x) - 0.5 * (self.df + self.dim) * tails
-        pull = logits.softmax(1) * ((self.df + self.dim) / (self.df + squares))
+        logits = self._like("_offsets", x)[:, None] - 0.5 * (self.df + self.dim) * tails
+        pull = (logits.softmax(0) * ((self.df + self.dim) / (self.df + squares))).T
         centred = x - self._like("_centre", x)
         return pull @ self._like("_centred", x) - centred * pull.sum(1, keepdim=True)
 

@@ -34,8 +34,9 @@ class Rings(AnalyticTarget):
         self.width = number("width", width, above=0, most=0.25)
         self.mode_weights = torch.full((rings,), 1 / rings, dtype=torch.float64)
 
-    def _logits(self, radius: Tensor) -> Tensor:
-        return -0.5 * ((radius - self._like("radii", radius)) / self.width) ** 2
+    def _gaps(self, radius: Tensor) -> Tensor:
+        """From each radius to each ring, ``(K, N)``, in widths."""
+        return (self._like("radii", radius)[:, None] - radius) / self.width
 
     def log_prob(self, x: Tensor) -> Tensor:
         """Normalised log-density, ``(N,)``.
@@ -45,7 +46,8 @@ class Rings(AnalyticTarget):
         """
         radius = x.norm(dim=1)
         constant = 1.5 * math.log(2 * math.pi) + math.log(self.width * len(self.radii))
-        return self._logits(radius[:, None]).logsumexp(1) - radius.log() - constant
+        logits = -0.5 * self._gaps(radius).square()
+        return logits.logsumexp(0) - radius.log() - constant
 
     def score(self, x: Tensor) -> Tensor:
         """Gradient of the log-density, ``(N, 2)``.
@@ -53,9 +55,10 @@ class Rings(AnalyticTarget):
         Args:
             x: Points, ``(N, 2)``.
         """
-        radius = x.norm(dim=1, keepdim=True)
-        mean = (self._logits(radius).softmax(1) * self._like("radii", x)).sum(1, keepdim=True)
-        return x / radius * ((mean - radius) / self.width**2 - 1 / radius)
+        radius = x.norm(dim=1)
+        gaps = self._gaps(radius)
+        gap = ((-0.5 * gaps.square()).softmax(0) * gaps).sum(0)
+        return x * ((gap / self.width - 1 / radius) / radius)[:, None]
 
     def assign(self, x: Tensor) -> Tensor:
         """Index of the nearest ring, ``(N,)``.
