@@ -10,9 +10,11 @@ from assay.papers.multalmc.averaged import AveragedALMC
 from assay.papers.multalmc.base import Normal, StudentT
 from assay.papers.multalmc.multalmc import MultALMC
 from assay.papers.multalmc.reference import ReferenceStep
+from assay.papers.multalmc.sampler import TooManyDead
 from assay.papers.multalmc.schedule import frictions, lambdas
 from assay.papers.multalmc.target import as_target
 from assay.papers.multalmc.targets.mixtures import GaussianMixture, StudentMixture
+from assay.papers.multalmc.targets.shapes import DoubleWell
 
 
 def seeded(seed=0):
@@ -32,14 +34,16 @@ def gaussian(dim=1):
 
 
 @pytest.mark.parametrize("dynamics", ["underdamped", "overdamped"])
+@pytest.mark.parametrize("fast_scale", ["path", "target"])
 @pytest.mark.parametrize(
     ("base", "fast"), [(Normal(), "langevin"), (StudentT(2.0), "langevin"), (StudentT(2.0), "ito")]
 )
-def test_every_step_is_that_of_the_reference(dynamics, base, fast):
+def test_every_step_is_that_of_the_reference(dynamics, base, fast, fast_scale):
     """All phases, draw for draw, in float64; the merged friction parts are split again."""
     n_steps, n, h, mass = 40, 5, 0.02, 1.3
     target = StudentMixture(torch.tensor([[-2.0, 1.0], [3.0, 0.0]]), 2.0)
     options = {"step_size": h, "eps": 0.3, "mass": mass, "lambda_delta": 0.05, "fast": fast}
+    options["fast_scale"] = fast_scale
     sampler = MultALMC(
         target, n_steps=n_steps, base=base, dynamics=dynamics, friction=(0.2, 0.9), **options
     )
@@ -92,6 +96,25 @@ def test_a_gaussian_target_is_sampled():
         samples = sampler.sample(1500).samples
         assert abs(samples.mean().item() - 3) < 0.05
         assert 0.23 < samples.var().item() < 0.30
+
+
+def test_a_stiff_target_is_sampled_on_its_own_scale():
+    target = DoubleWell(2)
+    options = {
+        "schedule": "cosine",
+        "n_steps": 2000,
+        "step_size": 0.02,
+        "eps": 0.4,
+        "generator": seeded(),
+    }
+    with pytest.raises(TooManyDead):
+        MultALMC(target, **options).sample(500)
+    result = MultALMC(target, fast_scale="target", **options).sample(500)
+    assert result.finite_mask.all()
+    exact = target.sample(20_000, seeded(1)).abs()
+    torch.testing.assert_close(result.samples.abs().mean(0), exact.mean(0), atol=0.03, rtol=0)
+    torch.testing.assert_close(result.samples.abs().std(0), exact.std(0), atol=0, rtol=0.1)
+    assert ((result.samples > 0).float().mean(0) - 0.5).abs().max() < 0.1
 
 
 def test_exact_friction_agrees_with_the_first_order_one():

@@ -25,7 +25,8 @@ class Stability(NamedTuple):
     """How stiff the fast variable's steps are.
 
     Attributes:
-        number: the largest (step_size / eps) (curvature / lambda + 1 / (1 - lambda)).
+        number: the largest (step_size / eps) (curvature / lambda + 1 / (1 - lambda)), or lambda
+            times that with the fast scale "target".
         limit: up to which SROCK's stages are stable.
         lam: lambda where it is reached.
     """
@@ -55,8 +56,9 @@ def stability_number(sampler: MultALMC, curvature: float = 0.0) -> Stability:
     path = [lam for lam in sampler.lambdas if lam < 1 - sampler.lambda_delta]
     if not path:
         raise ValueError("sampler: got none with steps on the path, wants smaller lambdas")
-    rate = sampler.step_size / sampler.eps
-    stiffness, lam = max((rate * (curvature / lam + 1 / (1 - lam)), lam) for lam in path)
+    stiffness, lam = max(
+        (sampler.fast_time(lam) * (curvature + lam / (1 - lam)), lam) for lam in path
+    )
     return Stability(stiffness, srock.stability_limit(len(sampler.srock.drift)), lam)
 
 

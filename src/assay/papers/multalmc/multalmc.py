@@ -21,6 +21,7 @@ from assay.toolkits.checks import number, one_of
 
 DYNAMICS = ("underdamped", "overdamped")
 FAST = ("langevin", "ito")
+FAST_SCALES = ("path", "target")
 O_STEPS = ("euler", "exact")
 
 Work: TypeAlias = Sequence[Tensor | None]
@@ -75,6 +76,11 @@ class MultALMC(Sampler):
         dynamics: "underdamped" (the paper's "accelerated") or "overdamped".
         fast: "langevin", or "ito" with a `StudentT` base: the modified Ito diffusion, whose steps
             grow with the distance and are stable only on targets with heavy tails.
+        fast_scale: whose units the fast variable starts and moves in. "path": Y starts at N(0, I),
+            and its steps of step_size / eps are, to the target, 1 / lambda times as long, which
+            carries it from mode to mode early on. "target": Y / sqrt(lambda) starts at N(0, I) and
+            moves with equal steps at every lambda, for targets that are stiff or grow faster than
+            a Gaussian, where the others are unstable. Both have the same averages.
         o_step: friction and noise of the velocity to first order, "euler", as the paper writes
             it, or "exact".
         dim: d, where the target is a function alone.
@@ -103,6 +109,7 @@ class MultALMC(Sampler):
         base: Base | None = None,
         dynamics: str = "underdamped",
         fast: str = "langevin",
+        fast_scale: str = "path",
         o_step: str = "euler",
         dim: int | None = None,
         generator: torch.Generator | None = None,
@@ -122,6 +129,7 @@ class MultALMC(Sampler):
         self.fast = one_of("fast", fast, FAST)
         if fast == "ito" and not isinstance(self.base, StudentT):
             raise ValueError(f"fast: got 'ito' with the base {self.base}, wants StudentT(df)")
+        self.fast_scale = one_of("fast_scale", fast_scale, FAST_SCALES)
         self.o_step = one_of("o_step", o_step, O_STEPS)
         self.lambdas = [max(lam, self.lambda_delta) for lam in lambdas(schedule, n_steps)]
         self._path_steps = sum(lam < 1 - self.lambda_delta for lam in self.lambdas)
@@ -142,13 +150,22 @@ class MultALMC(Sampler):
         if not self._path_steps:
             return
         lam, limit = self.lambdas[self._path_steps - 1], srock.stability_limit(stages)
-        stiffness = self.step_size / (self.eps * (1 - lam))
+        stiffness = self.fast_time(lam) * lam / (1 - lam)
         if stiffness > limit:
             raise ValueError(
                 f"step_size: got {self.step_size:g} with eps {self.eps:g}, whose stability number "
-                f"step_size / (eps (1 - lambda)) reaches {stiffness:.3g} at lambda = {lam:.3g}; "
-                f"{stages} SROCK stages want it <= {limit:.3g}"
+                f"reaches {stiffness:.3g} at lambda = {lam:.3g}; {stages} SROCK stages want it "
+                f"<= {limit:.3g}"
             )
+
+    def fast_time(self, lam: float) -> float:
+        """Time step of z = y / sqrt(lambda), whose drift has the target's own score in it.
+
+        Args:
+            lam: lambda, within its cut.
+        """
+        time = self.step_size / self.eps
+        return time if self.fast_scale == "target" else time / lam
 
     def _half_friction(self, gamma: float) -> tuple[float, float]:
         """What half a step's friction leaves of the velocity, and the noise it adds."""
@@ -165,7 +182,7 @@ class MultALMC(Sampler):
 
     def _row_of(self, lam: float, keep: float, spread: float) -> Row:
         h, near = self.step_size, 1 / math.sqrt(max(1 - lam, self.lambda_delta))
-        tau = h / (self.eps * lam)
+        tau = self.fast_time(lam)
         if self.dynamics == "overdamped":
             return Row(lam, math.sqrt(lam), near, tau, h, 0.0, 1.0, math.sqrt(2 * h))
         return Row(lam, math.sqrt(lam), near, tau, h / 2, h / self.mass, keep, spread)
@@ -173,6 +190,8 @@ class MultALMC(Sampler):
     def _start(self, n: int, generator: torch.Generator, dtype: torch.dtype) -> State:
         x = self.base.sample(n, self.dim, generator, dtype)
         y, v = torch.randn(2, n, self.dim, generator=generator, dtype=dtype, device=x.device)
+        if self.fast_scale == "target":
+            y = y * math.sqrt(self.lambdas[0])
         alive = torch.ones(n, dtype=torch.bool, device=x.device)
         velocity = v * math.sqrt(self.mass) if self.dynamics == "underdamped" else None
         # A view of the draws, which y would be, has guards in compiled code that later ys fail.

@@ -23,7 +23,8 @@ class ReferenceStep:
     Args:
         score: grad log pi, (N, d) to (N, d).
         base: nu.
-        step_size, eps, mass, lambda_delta, lambda_switch, srock_stages, fast: as of `MultALMC`.
+        step_size, eps, mass, lambda_delta, lambda_switch, srock_stages, fast, fast_scale: as of
+            `MultALMC`.
     """
 
     score: Score
@@ -35,6 +36,7 @@ class ReferenceStep:
     lambda_switch: float = 0.6
     srock_stages: int = 5
     fast: str = "langevin"
+    fast_scale: str = "path"
 
     def underdamped(
         self, x: Tensor, v: Tensor, y: Tensor, lam: float, gamma: float, noise: Tensor
@@ -85,6 +87,7 @@ class ReferenceStep:
         if lam >= 1 - self.lambda_delta:
             return y
         lam = max(lam, self.lambda_delta)
+        eps = self.eps / lam if self.fast_scale == "target" else self.eps
 
         def weight(y: Tensor) -> Tensor:
             if self.fast == "langevin":
@@ -95,7 +98,7 @@ class ReferenceStep:
         def drift(y: Tensor) -> Tensor:
             slope = 2 * (y - x) / self.base.df if isinstance(self.base, StudentT) else 0.0
             slope = 0.0 if self.fast == "langevin" else slope
-            return (weight(y) * fast_score(self.score, self.base, lam, x, y) + slope) / self.eps
+            return (weight(y) * fast_score(self.score, self.base, lam, x, y) + slope) / eps
 
-        diffusion = (2 * weight(y) / self.eps).sqrt()
+        diffusion = (2 * weight(y) / eps).sqrt()
         return srock.srock_step(y, drift, diffusion, self.step_size, self.srock_stages, noise)
