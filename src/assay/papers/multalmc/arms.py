@@ -130,6 +130,7 @@ def _multalmc(target: Any, params: Params, generator: torch.Generator) -> MultAL
         srock_stages=stages,
         base=Normal() if base == "normal" else StudentT(_DF),
         fast="ito" if base == "ito" else "langevin",
+        fast_scale=str(params.get("fast_scale", "path")),
         dynamics="overdamped" if overdamped else "underdamped",
         generator=generator,
     )
