@@ -34,6 +34,14 @@ def test_the_papers_own_number():
     assert found.limit == stability_limit(5)
 
 
+def test_on_the_targets_scale_only_its_own_curvature_counts():
+    """step_size / eps (curvature + lambda / (1 - lambda)), largest at the end of the path."""
+    options = {"n_steps": 10_000, "step_size": 0.005, "eps": 0.05, "fast_scale": "target"}
+    found = stability_number(MultALMC(gaussian(), **options), 4.0)
+    assert found.number == pytest.approx(0.1 * (4 + 99), rel=0.02)
+    assert found.lam == pytest.approx(0.99, abs=1e-3)
+
+
 def test_a_number_beyond_the_limit_tells_a_run_that_dies():
     for eps, dies in ((0.1, False), (0.01, True)):
         sampler = MultALMC(gaussian(), n_steps=2000, step_size=0.005, eps=eps, generator=seeded())

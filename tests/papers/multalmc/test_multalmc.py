@@ -113,7 +113,7 @@ def test_a_stiff_target_is_sampled_on_its_own_scale():
     assert result.finite_mask.all()
     exact = target.sample(20_000, seeded(1)).abs()
     torch.testing.assert_close(result.samples.abs().mean(0), exact.mean(0), atol=0.03, rtol=0)
-    torch.testing.assert_close(result.samples.abs().std(0), exact.std(0), atol=0, rtol=0.1)
+    torch.testing.assert_close(result.samples.abs().std(0), exact.std(0), atol=0, rtol=0.15)
     assert ((result.samples > 0).float().mean(0) - 0.5).abs().max() < 0.1
 
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from assay.papers.multalmc import step_cost as module
-from assay.papers.multalmc.step_cost import step_cost
+from assay.papers.multalmc.step_cost import KINDS, step_cost
 from assay.papers.multalmc.targets.mixtures import forty_gaussians
 
 
@@ -30,11 +30,13 @@ def test_steps_and_bare_loops_call_the_score_equally_often(monkeypatch):
     counting = Counting(forty_gaussians(3).means)
     monkeypatch.setattr(module, "forty_gaussians", lambda dim: counting)
     monkeypatch.setattr(module, "interleave", count)
+    monkeypatch.setattr(module, "KINDS", ("written",))
     found = step_cost(8, 3, 1)
-    assert seen["early"] == seen["early_scores"] == 40
-    assert seen["late"] == seen["late_scores"] == 56
-    assert found["early_ratio"] == found["run_ratio"] == 1
+    assert seen["written_early"] == seen["written_early_scores"] == 40
+    assert seen["written_late"] == seen["written_late_scores"] == 56
+    assert found["written_ratio"] == 1
     assert seen["noise"] == 0
+    assert found["noise_ratio"] == pytest.approx(1 / (0.6 * 40 + 0.4 * 56))
 
 
 def test_malas_density_is_the_targets():
@@ -54,8 +56,10 @@ def test_malas_density_is_the_targets():
 
 def test_it_runs():
     found = step_cost(16, 4, 2)
-    assert {"early_s", "late_s", "early_scores_s", "noise_share", "run_ratio"} <= set(found)
-    assert math.isnan(found["run_ratio"]) or found["run_ratio"] > 0
+    for kind in KINDS:
+        assert {f"{kind}_early_s", f"{kind}_late_s", f"{kind}_ratio"} <= set(found)
+        assert math.isnan(found[f"{kind}_ratio"]) or found[f"{kind}_ratio"] > 0
+    assert "noise_ratio" in found
 
 
 def test_bad_arguments():

@@ -8,6 +8,7 @@ import pytest
 from tests.papers.drawing import check_drawn
 
 from assay.papers.multalmc.claims import CLAIMS, METRICS, ORACLES, SEEDS
+from assay.papers.multalmc.step_cost import KINDS
 from assay.papers.multalmc.study import study
 from assay.papers.multalmc.tuning import CHOSEN, TUNING_SEED, candidates, chosen
 from assay.report import shipped_exports
@@ -16,6 +17,7 @@ from assay.study.judge import judge
 
 LAPTOP = list(study.trials(Scale.LAPTOP))
 AT_LAPTOP = [claim for claim in CLAIMS if Scale.LAPTOP in claim.protocol]
+STEP_RATIOS = [f"{kind}_ratio" for kind in KINDS]
 COSTS = {"n_grad": 50_000.0, "n_logp": 10_000.0, "seconds": 5.0, "dead": 0.0}
 
 
@@ -27,7 +29,7 @@ def made_up(trial):
     match p["part"]:
         case "compare" | "tune":
             tv = {"multalmc": 0.15, "multcdiff": 0.15, "exact": 0.05}.get(sampler, 0.6) * noise
-            distance = {"multalmc": 1.0, "multcdiff": 1.1, "exact": 0.5}.get(sampler, 3.0) * noise
+            distance = {"multalmc": 1.0, "multcdiff": 1.1, "exact": 0.9}.get(sampler, 3.0) * noise
             if p["target"] == "three" and good:
                 tv = 0.04 * noise
             modes = 8.0 if good or sampler == "exact" else 1.0
@@ -62,7 +64,7 @@ def made_up(trial):
         case "runtime":
             return {"multalmc_s": 1.0 * noise, "pt_s": 2.0, "rdmc_s": 1.0}
         case "step":
-            return {"run_ratio": 1.1 * noise, "mala_ratio": 0.9}
+            return {**dict.fromkeys(STEP_RATIOS, 1.1 * noise), "mala_ratio": 0.9}
     raise AssertionError(p["part"])
 
 
@@ -135,7 +137,7 @@ def test_a_claim_fails_where_it_is_wrong(claim):
             case "runtime":
                 return {"multalmc_s": 4.0 * noise, "pt_s": 2.0, "rdmc_s": 1.0}
             case "step":
-                return {"run_ratio": 2.0 * noise}
+                return dict.fromkeys(STEP_RATIOS, 2.0 * noise)
         return m
 
     exact = claim.protocol[Scale.LAPTOP] == "exact"

@@ -24,11 +24,15 @@ STEPS = 8
 EARLY, LATE = 0.3, 0.8
 """lambda of the two kinds of step that are timed, before and after the switch."""
 
+KINDS = ("written", "autograd", "compiled")
+"""A target with its score written out, the same as a log-density alone, whose score torch
+differentiates, and the first with its score and the sampler's steps through torch.compile."""
+
 
 def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[str, float]:
     """Times steps, the score calls in them alone, their random numbers alone, and MALA's steps.
 
-    The target is the mixture of 40 Gaussians, its score written out.
+    The target is the mixture of 40 Gaussians in three `KINDS`, each beside a loop of its own score.
 
     Args:
         n_chains: N.
@@ -36,13 +40,14 @@ def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[st
         repeats: timings of each arm, interleaved.
 
     Returns:
-        "early_s" and "late_s" for eight steps before and after the switch of the score's form,
-        "early_scores_s" and "late_scores_s" for the score calls in them, "noise_s" for their
-        normal numbers, "mala_s" for eight steps of blackjax's vmapped MALA kernel where it is
-        installed; "early_ratio" and "late_ratio" to the score calls, "run_ratio" over a run
-        with a linear schedule; "noise_share" of the early steps' time; "mala_ratio" of the
-        early steps' time for each gradient to MALA's; "spread", "foreign" and "rounds" of
-        `assay.toolkits.timing.interleave`, whose times are NaN where the machine was busy.
+        For each kind "<kind>_early_s" and "<kind>_late_s" for eight steps before and after the
+        switch of the score's form, "<kind>_early_scores_s" and "<kind>_late_scores_s" for the
+        score calls in them, and "<kind>_ratio" of both over a run with a linear schedule;
+        "noise_s" for the steps' normal numbers and "noise_ratio" to the written score's calls;
+        where blackjax is installed "mala_s" for eight steps of its vmapped MALA kernel and
+        "mala_ratio" of the written early steps' time for each gradient to MALA's; "spread",
+        "foreign" and "rounds" of `assay.toolkits.timing.interleave`, whose times are NaN where the
+        machine was busy.
 
     Raises:
         TypeError, ValueError: an argument of the wrong kind or below 1.
@@ -50,16 +55,24 @@ def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[st
     for name, value in (("n_chains", n_chains), ("dim", dim), ("repeats", repeats)):
         whole(name, value)
     target = forty_gaussians(dim)
-    sampler = MultALMC(target, n_steps=1000, step_size=0.001, eps=0.05)
     generator = torch.Generator().manual_seed(0)
-    start = sampler.init(n_chains, generator)
-    stages = len(sampler.srock.drift)
-    calls = {"early": stages * STEPS, "late": (stages + 2) * STEPS}
     arms: dict[str, Callable[[], Any]] = {}
-    for name, lam in (("early", EARLY), ("late", LATE)):
-        state = _at(start, round(lam * sampler.n_steps))
-        arms[name] = _steps(sampler, generator, state)
-        arms[f"{name}_scores"] = _scores(target, start.x, calls[name])
+    for kind in KINDS:
+        sampler = MultALMC(
+            target.log_prob if kind == "autograd" else target,
+            dim=dim,
+            n_steps=1000,
+            step_size=0.001,
+            eps=0.05,
+            compile=kind == "compiled",
+        )
+        start = sampler.init(n_chains, generator)
+        compiled = kind == "compiled"
+        score = torch.compile(target.score) if compiled else sampler.target.score
+        for part, lam in (("early", EARLY), ("late", LATE)):
+            state = _at(start, round(lam * sampler.n_steps))
+            arms[f"{kind}_{part}"] = _steps(sampler, generator, state)
+            arms[f"{kind}_{part}_scores"] = _scores(score, start.x, _calls(sampler, part))
     draws = start.x.new_empty((2, *start.x.shape))
     arms["noise"] = lambda: [draws.normal_(generator=generator) for _ in range(STEPS)]
     mala = _mala(target, start.x)
@@ -67,18 +80,25 @@ def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[st
         arms["mala"] = mala
 
     found = interleave(arms, repeats)
-    for name in ("early", "late"):
-        found[f"{name}_ratio"] = found[f"{name}_s"] / found[f"{name}_scores_s"]
-    switch = sampler.lambda_switch
-    whole_run = [
-        switch * found[f"early{part}_s"] + (1 - switch) * found[f"late{part}_s"]
-        for part in ("", "_scores")
-    ]
-    found["run_ratio"] = whole_run[0] / whole_run[1]
-    found["noise_share"] = found["noise_s"] / found["early_s"]
+    for kind in KINDS:
+        steps, scores = (_of_run(found, kind, part, sampler) for part in ("", "_scores"))
+        found[f"{kind}_ratio"] = steps / scores
+    found["noise_ratio"] = found["noise_s"] / _of_run(found, "written", "_scores", sampler)
     if mala is not None:
-        found["mala_ratio"] = (found["early_s"] / calls["early"]) / (found["mala_s"] / STEPS)
+        gradient = found["written_early_s"] / _calls(sampler, "early")
+        found["mala_ratio"] = gradient / (found["mala_s"] / STEPS)
     return found
+
+
+def _calls(sampler: MultALMC, part: str) -> int:
+    return (len(sampler.srock.drift) + 2 * (part == "late")) * STEPS
+
+
+def _of_run(found: dict[str, float], kind: str, what: str, sampler: MultALMC) -> float:
+    """Mean time over a run, whose steps are early ones up to the switch."""
+    switch = sampler.lambda_switch
+    early, late = (found[f"{kind}_{part}{what}_s"] for part in ("early", "late"))
+    return switch * early + (1 - switch) * late
 
 
 def _at(state: State, step: int) -> State:
@@ -95,11 +115,11 @@ def _steps(sampler: MultALMC, generator: torch.Generator, state: State) -> Calla
     return run
 
 
-def _scores(target: GaussianMixture, x: Tensor, calls: int) -> Callable[[], None]:
+def _scores(score: Callable[[Tensor], Tensor], x: Tensor, calls: int) -> Callable[[], None]:
     def run() -> None:
         with torch.no_grad():
             for _ in range(calls):
-                target.score(x)
+                score(x)
 
     return run
 

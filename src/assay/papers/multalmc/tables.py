@@ -204,11 +204,11 @@ _TIMED: Mapping[str, Mapping[str, str]] = {
         "rdmc_s": "RDMC, likewise",
     },
     "step": {
-        "run_ratio": "MultALMC over its calls of the score alone, 4,096 chains, d = 50",
-        "early_ratio": "before the switch of the score's form",
-        "late_ratio": "after it",
-        "mala_ratio": "time for each gradient over that of blackjax's MALA",
-        "noise_share": "share of random numbers in a step before the switch",
+        "written_ratio": "MultALMC over its calls of the score alone, 4,096 chains, d = 50",
+        "autograd_ratio": "the same, of the score by automatic differentiation",
+        "compiled_ratio": "the same, both through torch.compile",
+        "noise_ratio": "its random numbers over its calls of the score alone",
+        "mala_ratio": "its time for each gradient over that of blackjax's MALA",
     },
 }
 
