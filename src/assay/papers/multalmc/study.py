@@ -27,7 +27,7 @@ SAMPLERS: Mapping[str, tuple[str, ...]] = {
     "rings": ("multalmc", "pt", "exact"),
     "funnel": ("multalmc", "pt", "exact"),
     "wells": ("multalmc", "pt", "exact"),
-    "three": ("multalmc", "nuts", "exact"),
+    "three": ("multalmc", "averaged", "pt", "nuts", "exact"),
 }
 """What is compared on each target; "exact" samples show what distance chance alone leaves."""
 
@@ -177,6 +177,7 @@ _LAPTOP: Mapping[str, tuple[int, int]] = {
     "wells": (500, 300_000),
     "field": (500, 200_000),
     "three": (1000, 50_000),
+    "film": (300, 300_000),
     "plane": (500, 16_000),
     "reach": (500, 16_000),
     "stages": (300, 30_000),
@@ -346,7 +347,7 @@ def _gate(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
 
 def _path(scale: Scale) -> Iterator[Trial]:
     params = {"part": "path", "target": "eight", "dim": 2, **chosen("eight", "multalmc")}
-    yield _trial(scale, params, 0, "eight", budgets=2)
+    yield _trial(scale, params, 0, "eight", size="film", budgets=2)
 
 
 def _oracles(scale: Scale, names: Iterable[str]) -> Iterator[Trial]:
