@@ -76,6 +76,7 @@ _POSTERIOR: tuple[_Tried, ...] = (
     (0.01, 1.0, 0.1, "path"),
     (0.01, 1.0, 0.3, "path"),
     (0.05, 3.0, 0.3, "path"),
+    (0.05, 1.0, 0.01, "target"),
 )
 _TRIED = {"rings": _STIFF, "funnel": _NECK, "wells": _STIFF, "field": _LATTICE,
           "ionosphere": _POSTERIOR, "sonar": _POSTERIOR}  # fmt: skip
@@ -113,7 +114,7 @@ def candidates(target: str, sampler: str) -> list[Constants]:
                 for step, eps, delta, scale in _TRIED.get(target, _FREE)
             ]
         case "multcdiff":
-            return _grid(eps=(0.00005, 0.0005, 0.005), start=(1.0, 10.0))
+            return _grid(eps=(0.00003, 0.00005, 0.0005, 0.005), start=(1.0, 10.0))
         case "smc":
             return _grid(scale=(3.0, 10.0), ess=(0.5, 0.9, 0.99))
         case "pt":
