@@ -26,7 +26,7 @@ SAMPLERS: Mapping[str, tuple[str, ...]] = {
     "forty": ("multalmc", "multcdiff", "smc", "pt", "ulmc", "exact"),
     "rings": ("multalmc", "pt", "exact"),
     "funnel": ("multalmc", "pt", "exact"),
-    "wells": ("multalmc", "pt", "exact"),
+    "wells": ("multalmc", "multcdiff", "pt", "exact"),
     "three": ("multalmc", "averaged", "pt", "nuts", "exact"),
 }
 """What is compared on each target; "exact" samples show what distance chance alone leaves."""

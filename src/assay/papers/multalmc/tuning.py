@@ -85,7 +85,14 @@ its cut of 0.01 a fast variable on the path's scale starts ten standard deviatio
 targets are beyond the integrator's stability."""
 
 
-_ON_PATH: Constants = {"fast_scale": "path"}
+def _named(step: float, eps: float, delta: float, fast_scale: str, schedule: str) -> Constants:
+    return {
+        "step": step,
+        "eps": eps,
+        "delta": delta,
+        "schedule": schedule,
+        "fast_scale": fast_scale,
+    }
 
 
 def _grid(**values: Sequence[Param]) -> list[Constants]:
@@ -103,16 +110,7 @@ def candidates(target: str, sampler: str) -> list[Constants]:
     match sampler:
         case "multalmc" | "overdamped":
             schedule = _SCHEDULES.get(target, "linear")
-            return [
-                {
-                    "step": step,
-                    "eps": eps,
-                    "delta": delta,
-                    "schedule": schedule,
-                    "fast_scale": scale,
-                }
-                for step, eps, delta, scale in _TRIED.get(target, _FREE)
-            ]
+            return [_named(*tried, schedule) for tried in _TRIED.get(target, _FREE)]
         case "multcdiff":
             return _grid(eps=(0.00003, 0.00005, 0.0005, 0.005), start=(1.0, 10.0))
         case "smc":
@@ -132,58 +130,57 @@ def candidates(target: str, sampler: str) -> list[Constants]:
 
 CHOSEN: Mapping[str, Mapping[str, Constants]] = {
     "eight": {
-        "multalmc": {"step": 0.3, "eps": 1.0, "delta": 0.01, "schedule": "linear", **_ON_PATH},
-        "multcdiff": {"eps": 0.0005, "start": 10.0},
-        "smc": {"scale": 10.0, "ess": 0.9},
-        "pt": {"temperatures": 10, "scale": 10.0},
-        "rdmc": {"horizon": 3.0, "inner": 1},
+        "multalmc": _named(0.1, 0.3, 0.01, "path", "linear"),
+        "multcdiff": {"eps": 0.00003, "start": 10.0},
+        "smc": {"scale": 10.0, "ess": 0.99},
+        "pt": {"temperatures": 5, "scale": 10.0},
+        "rdmc": {"horizon": 3.0, "inner": 4},
         "ulmc": {"step": 1.4368, "friction": 0.1},
-        "ula": {"step": 1.0714},
+        "ula": {"step": 0.7143},
     },
     "forty": {
-        "multalmc": {"step": 0.1, "eps": 0.3, "delta": 0.01, "schedule": "linear", **_ON_PATH},
-        "multcdiff": {"eps": 0.0005, "start": 10.0},
+        "multalmc": _named(0.3, 1.0, 0.01, "path", "linear"),
+        "multcdiff": {"eps": 0.00005, "start": 10.0},
         "smc": {"scale": 10.0, "ess": 0.9},
-        "pt": {"temperatures": 10, "scale": 10.0},
+        "pt": {"temperatures": 20, "scale": 10.0},
         "ulmc": {"step": 0.3, "friction": 1.0},
     },
     "rings": {
-        "multalmc": {"step": 0.003, "eps": 1.0, "delta": 0.3, "schedule": "linear", **_ON_PATH},
-        "pt": {"temperatures": 10, "scale": 3.0},
+        "multalmc": _named(0.01, 1.0, 0.3, "path", "linear"),
+        "pt": {"temperatures": 5, "scale": 3.0},
     },
     "funnel": {
-        "multalmc": {"step": 0.01, "eps": 1.0, "delta": 0.3, "schedule": "cosine", **_ON_PATH},
-        "pt": {"temperatures": 5, "scale": 10.0},
+        "multalmc": _named(0.003, 0.3, 0.3, "path", "cosine"),
+        "pt": {"temperatures": 20, "scale": 10.0},
     },
     "wells": {
-        "multalmc": {"step": 0.01, "eps": 1.0, "delta": 0.3, "schedule": "cosine", **_ON_PATH},
-        "multcdiff": {"eps": 0.0005, "start": 1.0},
-        "pt": {"temperatures": 10, "scale": 3.0},
-    },
-    "plane": {
-        "multalmc": {"step": 0.3, "eps": 1.0, "delta": 0.01, "schedule": "linear", **_ON_PATH},
-        "overdamped": {"step": 0.1, "eps": 1.0, "delta": 0.01, "schedule": "linear", **_ON_PATH},
+        "multalmc": _named(0.01, 1.0, 0.3, "path", "cosine"),
+        "multcdiff": {"eps": 0.005, "start": 1.0},
         "pt": {"temperatures": 5, "scale": 10.0},
     },
+    "plane": {
+        "multalmc": _named(0.3, 1.0, 0.01, "path", "linear"),
+        "overdamped": _named(0.1, 1.0, 0.01, "path", "linear"),
+        "pt": {"temperatures": 20, "scale": 10.0},
+    },
     "field": {
-        "multalmc": {"step": 0.003, "eps": 1.0, "delta": 0.45, "schedule": "cosine", **_ON_PATH},
-        "pt": {"temperatures": 10, "scale": 10.0},
+        "multalmc": _named(0.01, 1.0, 0.05, "target", "cosine"),
+        "pt": {"temperatures": 20, "scale": 10.0},
     },
     "ionosphere": {
-        "multalmc": {"step": 0.05, "eps": 3.0, "delta": 0.3, "schedule": "cosine", **_ON_PATH},
+        "multalmc": _named(0.05, 1.0, 0.01, "target", "cosine"),
         "ulmc": {"step": 0.03, "friction": 1.0},
     },
     "sonar": {
-        "multalmc": {"step": 0.01, "eps": 1.0, "delta": 0.3, "schedule": "cosine", **_ON_PATH},
+        "multalmc": _named(0.01, 1.0, 0.3, "path", "cosine"),
         "ulmc": {"step": 0.03, "friction": 1.0},
     },
     "gate": {
-        "multalmc": {"step": 0.005, "eps": 0.1, "delta": 0.01, "schedule": "linear", **_ON_PATH},
+        "multalmc": _named(0.005, 0.1, 0.01, "path", "linear"),
         "multcdiff": {"eps": 0.005, "start": 1.0},
     },
 }
-"""For each target the constants of each sampler. With all that were tried for MultCDiff on double
-wells its chains left the numbers."""
+"""For each target the constants of each sampler."""
 
 
 def chosen(target: str, sampler: str) -> Constants:
