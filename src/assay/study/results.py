@@ -104,9 +104,7 @@ class Results(Sequence[Result]):
         return list(dict.fromkeys(v for r in self if (v := r.value(param)) is not None))
 
 
-def grouped(
-    found: Iterable[Result], param: str, order: Iterable[Param] = ()
-) -> dict[Any, list[Result]]:
+def grouped(found: Iterable[Result], param: str, order: Iterable[Param] = ()) -> dict[Any, Results]:
     """Results by the value of a parameter.
 
     Args:
@@ -118,4 +116,5 @@ def grouped(
     for result in found:
         groups.setdefault(result.value(param), []).append(result)
     first = [value for value in order if value in groups]
-    return {value: groups[value] for value in [*first, *sorted(groups.keys() - set(first))]}
+    rest = sorted(groups.keys() - set(first))
+    return {value: Results(groups[value]) for value in [*first, *rest]}

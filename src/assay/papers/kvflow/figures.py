@@ -142,7 +142,7 @@ def was_quiet(result: Result) -> bool:
     )
 
 
-def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
+def by(found: Iterable[Result], name: str) -> dict[Any, Results]:
     """Results by the value of a parameter, rising, or in the order in which cases are named."""
     return grouped(found, name, CASES if name == "case" else ())
 

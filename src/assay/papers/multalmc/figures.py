@@ -139,15 +139,10 @@ _JUDGED = (
 )  # fmt: skip
 
 
-def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
+def by(found: Iterable[Result], name: str) -> dict[Any, Results]:
     """Results by the value of a parameter: names in the order of this module, numbers rising."""
     order = {"sampler": SAMPLERS, "target": TARGETS, "base": BASES}
     return grouped(found, name, order.get(name, ()))
-
-
-def values_of(found: Iterable[Result], metric: str) -> list[float]:
-    """A metric of all results."""
-    return [r.metrics[metric] for r in found]
 
 
 def name_of(sampler: Any) -> str:
@@ -203,7 +198,7 @@ def _distances_alt(compared: Results) -> str:
     for target, members in by(compared, "target").items():
         metric = METRICS[str(target)]
         cells = [
-            f"{name_of(sampler)} {fmean(values_of(found, metric)):.3g}"
+            f"{name_of(sampler)} {fmean(found.metric(metric)):.3g}"
             for sampler, found in by(members, "sampler").items()
         ]
         parts.append(f"{TARGETS[str(target)]}: {', '.join(cells)}")
@@ -222,15 +217,14 @@ def _distances(compared: Results) -> MatplotlibFigure:
     for axis, (target, members) in zip(axes[0], targets.items(), strict=True):
         metric = METRICS[str(target)]
         for row, sampler in enumerate(samplers):
-            found = values_of([r for r in members if r.params["sampler"] == sampler], metric)
+            found = members.where(sampler=sampler).metric(metric)
             _, colour, line = SAMPLERS[str(sampler)]
             marker = "|" if sampler == "exact" else line[0]
             axis.plot(found, [row] * len(found), marker, color=colour, alpha=0.75)
-        floor = [r for r in members if r.params["sampler"] == "exact"]
-        if floor:
-            axis.axvline(fmean(values_of(floor, metric)), color="0.5", linestyle="--", linewidth=1)
+        if floor := members.where(sampler="exact"):
+            axis.axvline(fmean(floor.metric(metric)), color="0.5", linestyle="--", linewidth=1)
         axis.set(title=TARGETS[str(target)], xscale="log", xlabel=_METRIC_NAMES[metric])
-        _few_ticks(axis, values_of(members, metric))
+        _few_ticks(axis, members.metric(metric))
     axes[0][0].set_yticks(range(len(samplers)), [name_of(s) for s in samplers])
     axes[0][0].invert_yaxis()
     return figure
@@ -351,7 +345,7 @@ def _reach(reach: Results) -> MatplotlibFigure:
         name, colour, line = SAMPLERS[str(sampler)]
         steps, errors = _curve(found)
         axis.plot(steps, errors, line, color=colour, label=name)
-    floor = fmean(values_of(reach, "floor"))
+    floor = fmean(reach.metric("floor"))
     axis.axhline(REACHED, color="0.5", linestyle=":", linewidth=1, label="reached (C8)")
     axis.axhline(floor, color="0.5", linestyle="--", linewidth=1, label="exact samples")
     axis.set(
@@ -372,7 +366,7 @@ def _field_alt(field: Results) -> str:
     parts = []
     for h, members in by(field, "h").items():
         cells = [
-            f"{name_of(sampler)} {fmean(values_of(found, 'upper')):.3f}"
+            f"{name_of(sampler)} {fmean(found.metric('upper')):.3f}"
             for sampler, found in by(members, "sampler").items()
         ]
         exact = members[0].metrics["upper_exact"]
@@ -389,7 +383,7 @@ def _field(field: Results) -> MatplotlibFigure:
         name, colour, line = SAMPLERS[str(sampler)]
         aside = 1e-4 * (i - (len(groups) - 1) / 2)
         for k, (h, found) in enumerate(by(members, "h").items()):
-            upper = values_of(found, "upper")
+            upper = found.metric("upper")
             axis.plot(
                 [h + aside] * len(upper), upper, line[0] if sampler != "exact" else "|",
                 color=colour, alpha=0.7, label=name if k == 0 else None,
@@ -405,7 +399,7 @@ def _field(field: Results) -> MatplotlibFigure:
 
 
 def _means(found: Results, metric: str) -> dict[float, list[float]]:
-    return {eps: values_of(members, metric) for eps, members in by(found, "eps").items()}
+    return {eps: members.metric(metric) for eps, members in by(found, "eps").items()}
 
 
 def _epsilon_alt(averaging: Results, inflation: Results) -> str:
@@ -449,7 +443,7 @@ def _stages_alt(stages: Results) -> str:
     parts = []
     for fixed in ("steps", "evaluations"):
         found = stages.where(fixed=fixed)
-        cells = [f"{fmean(values_of(m, 'w2')):.3g} for {s}" for s, m in by(found, "stages").items()]
+        cells = [f"{fmean(m.metric('w2')):.3g} for {s}" for s, m in by(found, "stages").items()]
         parts.append(f"equal {fixed}: {', '.join(cells)}")
     return f"Mean entropic W2 by stages. {'; '.join(parts)}."
 
@@ -461,11 +455,9 @@ def _stages(stages: Results) -> MatplotlibFigure:
     for axis, fixed in zip(axes, ("steps", "evaluations"), strict=True):
         groups = by(stages.where(fixed=fixed), "stages")
         for s, members in groups.items():
-            found = values_of(members, "w2")
+            found = members.metric("w2")
             axis.plot([s] * len(found), found, ".", color="C0", alpha=0.5)
-        axis.plot(
-            list(groups), [fmean(values_of(m, "w2")) for m in groups.values()], "o-", color="C0"
-        )
+        axis.plot(list(groups), [fmean(m.metric("w2")) for m in groups.values()], "o-", color="C0")
         axis.set(title=f"equal {fixed}", xlabel="stages")
         axis.set_xticks(list(groups))
     axes[0].set_ylabel("entropic W2")
@@ -479,7 +471,7 @@ def _tails_alt(tails: Results) -> str:
     parts = []
     for dim, members in by(tails, "dim").items():
         cells = [
-            f"{BASES[str(base)][0]} {fmean(values_of(found, 'radius_log_ratio')):.2f}"
+            f"{BASES[str(base)][0]} {fmean(found.metric('radius_log_ratio')):.2f}"
             for base, found in by(members, "base").items()
         ]
         parts.append(f"d = {dim}: {', '.join(cells)}")
@@ -497,8 +489,7 @@ def _tails(tails: Results) -> MatplotlibFigure:
     names = list(by(tails, "base"))
     for axis, (dim, members) in zip(axes[0], dims.items(), strict=True):
         for row, base in enumerate(names):
-            found = [r for r in members if r.params["base"] == base]
-            values = values_of(found, "radius_log_ratio")
+            values = members.where(base=base).metric("radius_log_ratio")
             axis.plot(values, [row] * len(values), "o", color=BASES[base][1], alpha=0.7)
         axis.axvline(0, color="0.5", linestyle="--", linewidth=1)
         axis.set(title=f"d = {dim}", xlabel="log-ratio of the quantile")

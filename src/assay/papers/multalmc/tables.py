@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any
 
 from assay.papers.multalmc.claims import METRICS, ORACLES
-from assay.papers.multalmc.figures import BASES, TARGETS, by, name_of, values_of
+from assay.papers.multalmc.figures import BASES, TARGETS, by, name_of
 from assay.papers.multalmc.tuning import chosen
 from assay.study import Result, Results, Table
 
@@ -52,17 +52,17 @@ def _distances(results: Results) -> Table | None:
 _COSTS = ("gradients", "densities", "seconds")
 
 
-def _costs(found: Sequence[Result]) -> tuple[Any, ...]:
+def _costs(found: Results) -> tuple[Any, ...]:
     """Evaluations of each chain, and the time of all chains on a machine that was not idle."""
     return (
-        round(fmean(values_of(found, "n_grad"))),
-        round(fmean(values_of(found, "n_logp"))),
-        round(median(values_of(found, "seconds")), 1),
+        round(fmean(found.metric("n_grad"))),
+        round(fmean(found.metric("n_logp"))),
+        round(median(found.metric("seconds")), 1),
     )
 
 
-def _mean(found: Sequence[Result], metric: str) -> str:
-    values = [v for r in found if (v := r.metrics.get(metric)) is not None and v == v]
+def _mean(found: Results, metric: str) -> str:
+    values = [value for value in found.metric(metric) if value == value]
     return f"{fmean(values):.3g}" if values else ""
 
 
@@ -74,8 +74,8 @@ def _logistic(results: Results) -> Table | None:
                 (
                     data,
                     name_of(sampler),
-                    f"{-fmean(values_of(found, 'log_loss')):.3f}",
-                    f"{fmean(values_of(found, 'behind_nuts')):+.4f}",
+                    f"{-fmean(found.metric('log_loss')):.3f}",
+                    f"{fmean(found.metric('behind_nuts')):+.4f}",
                     _mean(found, "mean_error"),
                     _mean(found, "sd_error"),
                     *_costs(found),

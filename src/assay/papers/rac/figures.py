@@ -139,16 +139,11 @@ def name_of(learner: Any) -> str:
     return LEARNERS[str(learner)][0]
 
 
-def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
+def by(found: Iterable[Result], name: str) -> dict[Any, Results]:
     """Results by the value of a parameter: learners in the order of `LEARNERS`, games in that of
     the tuning, punishments from mild to harsh, other values rising."""
     groups = grouped(found, name, {"learner": LEARNERS, "where": CHOSEN}.get(name, ()))
     return dict(reversed(groups.items())) if name == "punishment" else groups
-
-
-def values_of(found: Iterable[Result], metric: str) -> list[float]:
-    """A metric of all results."""
-    return [r.metrics[metric] for r in found]
 
 
 # Optimal joint actions
@@ -202,7 +197,7 @@ def _rates(tabular: Results) -> MatplotlibFigure:
 
 def _finals_alt(what: str, found: Iterable[Result]) -> str:
     parts = [
-        f"{name_of(learner)} {median(values_of(members, 'final_return')):.2f}"
+        f"{name_of(learner)} {median(members.metric('final_return')):.2f}"
         for learner, members in by(found, "learner").items()
     ]
     return f"{what}: {', '.join(parts)}."
@@ -325,7 +320,7 @@ def _punishment_alt(pursuit: Results) -> str:
     parts = []
     for learner, members in by(pursuit, "learner").items():
         cells = [
-            f"{fmean(values_of(group, 'capture_rate')):.2f} at {punishment:g}"
+            f"{fmean(group.metric('capture_rate')):.2f} at {punishment:g}"
             for punishment, group in by(members, "punishment").items()
         ]
         parts.append(f"{name_of(learner)} {', '.join(cells)}")
@@ -343,7 +338,7 @@ def _punishment(pursuit: Results) -> MatplotlibFigure:
         # Learners that all succeed would hide one another: each stands a little aside.
         aside = 0.07 * (i - (len(learners) - 1) / 2)
         groups = {
-            punishments.index(punishment) + aside: values_of(group, "capture_rate")
+            punishments.index(punishment) + aside: group.metric("capture_rate")
             for punishment, group in by(members, "punishment").items()
         }
         means = [fmean(rates) for rates in groups.values()]
@@ -359,7 +354,7 @@ def _punishment(pursuit: Results) -> MatplotlibFigure:
 def _means(found: Results, metric: str) -> dict[float, list[float]]:
     """A metric by RAC's constant, in its order."""
     groups = by(found, "value")
-    return {float(value): values_of(members, metric) for value, members in groups.items()}
+    return {float(value): members.metric(metric) for value, members in groups.items()}
 
 
 def _sweep_alt(sweep: Mapping[str, dict[float, list[float]]]) -> str:
@@ -390,7 +385,7 @@ def _sweep(sweep: Mapping[str, dict[float, list[float]]]) -> MatplotlibFigure:
 
 def ratios(times: Iterable[Result], metric: str = "ratio") -> dict[int, list[float]]:
     """Time of an update over IQL's, by number of contexts."""
-    return {int(bins): values_of(members, metric) for bins, members in by(times, "bins").items()}
+    return {int(bins): members.metric(metric) for bins, members in by(times, "bins").items()}
 
 
 def _cost_alt(times: Sequence[Result]) -> str:

@@ -12,7 +12,6 @@ from assay.papers.rac.figures import (
     by,
     name_of,
     rate,
-    values_of,
     was_quiet,
 )
 from assay.papers.rac.tuning import chosen
@@ -49,13 +48,13 @@ def _matrix(results: Results) -> Table | None:
     rows = []
     for learner, members in by(results.where(part="matrix"), "learner").items():
         for value, found in by(members, "value").items():
-            errors = [e for e in values_of(found, "marginal_error") if e == e]
+            errors = [e for e in found.metric("marginal_error") if e == e]
             beta = f", beta = {value:g}" if learner == "rac" else ""
             rows.append(
                 (
                     name_of(learner) + beta,
-                    f"{sum(values_of(found, 'optimal')):.0f} of {len(found)}",
-                    round(median(values_of(found, "final_return")), 2),
+                    f"{sum(found.metric('optimal')):.0f} of {len(found)}",
+                    round(median(found.metric("final_return")), 2),
                     round(median(errors), 3) if errors else "",
                 )
             )
@@ -68,14 +67,14 @@ def _pursuit(results: Results) -> Table | None:
     rows = []
     for learner, members in by(results.where(part="pursuit"), "learner").items():
         for punishment, found in by(members, "punishment").items():
-            rates = values_of(found, "capture_rate")
+            rates = found.metric("capture_rate")
             rows.append(
                 (
                     name_of(learner),
                     punishment,
                     round(fmean(rates), 3),
                     round(min(rates), 3),
-                    round(median(values_of(found, "final_return")), 2),
+                    round(median(found.metric("final_return")), 2),
                 )
             )
     columns = (
@@ -92,7 +91,7 @@ def _pursuit(results: Results) -> Table | None:
 def _foraging(results: Results) -> Table | None:
     rows = []
     for learner, found in by(results.where(part="foraging"), "learner").items():
-        finals = sorted(values_of(found, "final_return"))
+        finals = sorted(found.metric("final_return"))
         rows.append(
             (
                 name_of(learner),
@@ -100,7 +99,7 @@ def _foraging(results: Results) -> Table | None:
                 round(median(finals), 3),
                 round(finals[0], 3),
                 round(finals[-1], 3),
-                round(median(values_of(found, "mean_return")), 3),
+                round(median(found.metric("mean_return")), 3),
             )
         )
     columns = ("learner", "seeds", "median", "worst", "best", "median over training")
@@ -113,9 +112,9 @@ def _times(results: Results) -> Table | None:
     rows = tuple(
         (
             bins,
-            f"{1e3 * median(values_of(members, 'rac_s')):.1f}",
-            f"{median(values_of(members, 'ratio')):.2f}",
-            f"{median(values_of(members, 'passes_ratio')):.2f}",
+            f"{1e3 * median(members.metric('rac_s')):.1f}",
+            f"{median(members.metric('ratio')):.2f}",
+            f"{median(members.metric('passes_ratio')):.2f}",
         )
         for bins, members in by(found, "bins").items()
     )

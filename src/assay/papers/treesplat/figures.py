@@ -134,15 +134,10 @@ def file_word(scene: str) -> str:
     return scene.replace("/", "-")
 
 
-def by(found: Iterable[Result], name: str) -> dict[Any, list[Result]]:
+def by(found: Iterable[Result], name: str) -> dict[Any, Results]:
     """Results by the value of a parameter: arms and scenes in the order of `ARMS` and `SCENES`,
     other values rising."""
     return grouped(found, name, {"arm": ARMS, "scene": SCENES}.get(name, ()))
-
-
-def values_of(found: Iterable[Result], metric: str) -> list[float]:
-    """A metric of all results that have it."""
-    return [r.metrics[metric] for r in found if metric in r.metrics]
 
 
 def arms_of(result: Result) -> list[str]:
@@ -204,7 +199,7 @@ def _curve(found: Sequence[Result], arm: str) -> tuple[list[float], list[list[fl
     return [step for step, _ in rows[0]], [[value for _, value in row] for row in rows]
 
 
-def _curves_alt(curves: Mapping[Any, list[Result]]) -> str:
+def _curves_alt(curves: Mapping[Any, Results]) -> str:
     parts = []
     for scene, found in curves.items():
         cells = []
@@ -215,9 +210,7 @@ def _curves_alt(curves: Mapping[Any, list[Result]]) -> str:
     return f"Mean PSNR at the end. {'; '.join(parts)}."
 
 
-def _curves(
-    curves: Mapping[Any, list[Result]], mlp: Mapping[Any, list[Result]]
-) -> MatplotlibFigure:
+def _curves(curves: Mapping[Any, Results], mlp: Mapping[Any, Results]) -> MatplotlibFigure:
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(
@@ -248,7 +241,7 @@ def _gaps_alt(gaps: Sequence[Result]) -> str:
     parts = []
     for scene, members in by(gaps, "scene").items():
         cells = [
-            f"{fmean(values_of(found, 'gap')):+.2f} with {_VIEWS[str(views)][0]}"
+            f"{fmean(found.metric('gap')):+.2f} with {_VIEWS[str(views)][0]}"
             for views, found in by(members, "views").items()
         ]
         parts.append(f"{name_of_scene(scene)}: {', '.join(cells)}")
@@ -264,7 +257,7 @@ def _gaps(gaps: Sequence[Result]) -> MatplotlibFigure:
     for row, members in enumerate(scenes.values()):
         for views, found in by(members, "views").items():
             name, marker, colour = _VIEWS[str(views)]
-            values = values_of(found, "gap")
+            values = found.metric("gap")
             place = row + (0.16 if views == "few" else -0.16)
             label = None if name in labelled else name
             axis.plot(values, [place] * len(values), marker, color=colour, alpha=0.6, label=label)
@@ -284,7 +277,7 @@ def _gaps(gaps: Sequence[Result]) -> MatplotlibFigure:
 
 def _by_depth(found: Iterable[Result], decay: bool) -> dict[int, list[float]]:
     members = [r for r in found if r.params["decay"] is decay]
-    return {int(depth): values_of(group, "psnr") for depth, group in by(members, "depth").items()}
+    return {int(depth): group.metric("psnr") for depth, group in by(members, "depth").items()}
 
 
 def _depths_alt(depths: Results) -> str:
@@ -424,7 +417,7 @@ def _times_alt(times: Sequence[Result]) -> str:
     parts = []
     for count, found in by(times, "gaussians").items():
         cells = [
-            f"{name} {shown(1e3 * median(values_of(found, f'{mover}_s')))} ms"
+            f"{name} {shown(1e3 * median(found.metric(f'{mover}_s')))} ms"
             for mover, (name, _) in MOVERS.items()
         ]
         parts.append(f"{count:,} Gaussians: {', '.join(cells)}")
@@ -441,7 +434,7 @@ def _times(times: Sequence[Result]) -> MatplotlibFigure:
     )  # fmt: skip
     for axis, (count, found) in zip(axes[0], groups.items(), strict=True):
         for row, (mover, (_, colour)) in enumerate(MOVERS.items()):
-            value = 1e3 * median(values_of(found, f"{mover}_s"))
+            value = 1e3 * median(found.metric(f"{mover}_s"))
             axis.barh(row, value, color=colour)
             axis.annotate(
                 f"{shown(value)} ms", (value, row), (4, 0), textcoords="offset points", va="center"
@@ -493,7 +486,7 @@ def _tuning(tuned: Results) -> MatplotlibFigure:
     for axis, (title, name, found) in zip(axes.flat, panels, strict=False):
         for arm, members in by(found, "arm").items():
             label, colour, line = ARMS[str(arm)]
-            points = {float(r): values_of(g, "score")[0] for r, g in by(members, name).items()}
+            points = {float(r): g.metric("score")[0] for r, g in by(members, name).items()}
             axis.plot(list(points), list(points.values()), line, color=colour, label=label)
             for rate, score in points.items():
                 best = score == max(points.values())

@@ -12,7 +12,6 @@ from assay.papers.treesplat.figures import (
     by,
     name_of_scene,
     shown,
-    values_of,
     was_quiet,
 )
 from assay.papers.treesplat.tuning import BASIS, setting
@@ -39,9 +38,9 @@ def _compared(results: Results, metric: str) -> tuple[tuple[Any, ...], ...]:
     rows = []
     for scene, members in by(compared, "scene").items():
         for train, found in sorted(by(members, "train").items(), reverse=True):
-            cells = {arm: values_of(found, f"{metric}_{arm}") for arm in ARMS}
+            cells = {arm: found.metric(f"{metric}_{arm}") for arm in ARMS}
             mlp = results.where(part="mlp", scene=scene, train=train)
-            cells["mlp"] = cells["mlp"] or values_of(mlp, f"{metric}_mlp")
+            cells["mlp"] = cells["mlp"] or mlp.metric(f"{metric}_mlp")
             if any(cells.values()):
                 row = [name_of_scene(scene), train or "all", len(found)]
                 rows.append((*row, *map(_spread, cells.values())))
@@ -73,10 +72,10 @@ def _depths(results: Results) -> Table | None:
                         name_of_scene(scene),
                         depth,
                         "yes" if decay else "no",
-                        _spread(values_of(found, "psnr")),
-                        f"{fmean(values_of(found, 'reached')):.1f}",
-                        f"{fmean(values_of(found, 'gaussians')):.0f}",
-                        f"{fmean(values_of(found, 'nodes')):.0f}",
+                        _spread(found.metric("psnr")),
+                        f"{fmean(found.metric('reached')):.1f}",
+                        f"{fmean(found.metric('gaussians')):.0f}",
+                        f"{fmean(found.metric('nodes')):.0f}",
                         _spread(_defined(found, "root_over_leaf")),
                         _spread(_defined(found, "siblings_apart")),
                     )
@@ -89,8 +88,8 @@ def _depths(results: Results) -> Table | None:
     return Table("depths", title, columns, tuple(rows)) if rows else None
 
 
-def _defined(found: list[Result], metric: str) -> list[float]:
-    return [value for value in values_of(found, metric) if value == value]
+def _defined(found: Results, metric: str) -> list[float]:
+    return [value for value in found.metric(metric) if value == value]
 
 
 def _sizes(results: Results) -> Table | None:
@@ -114,7 +113,7 @@ def _motion(results: Results) -> Table | None:
     found = [r for r in results.where(part="motion-time") if was_quiet(r, "merged_s")]
     rows = []
     for count, members in by(found, "gaussians").items():
-        times = {mover: median(values_of(members, f"{mover}_s")) for mover in MOVERS}
+        times = {mover: median(members.metric(f"{mover}_s")) for mover in MOVERS}
         cells = [shown(1e3 * value) for value in times.values()]
         ratios = [f"{times[mover] / times['merged']:.1f}" for mover in ("tree", "mlp")]
         rows.append((f"{count:,}", *cells, *ratios))
@@ -128,7 +127,7 @@ def _frames(results: Results) -> Table | None:
     found = [r for r in results.where(part="motion-time") if was_quiet(r, "frame_merged_s")]
     rows = []
     for count, members in by(found, "gaussians").items():
-        times = {mover: median(values_of(members, f"frame_{mover}_s")) for mover in MOVERS}
+        times = {mover: median(members.metric(f"frame_{mover}_s")) for mover in MOVERS}
         rates = [f"{1 / value:.1f}" for value in times.values()]
         ratios = [f"{times[mover] / times['merged']:.2f}" for mover in ("tree", "mlp")]
         rows.append((f"{count:,}", members[0].params["size"], *rates, *ratios))
