@@ -40,6 +40,9 @@ def made_up(trial):
             return {"reached": (1e4 if sampler == "multalmc" else 9e4) * noise, "floor": 0.05}
         case "stages":
             return {"w2": 20 / p["stages"] * noise, **COSTS}
+        case "apart":
+            slope = 0.02 / p["times"] ** 2 if sampler == "multalmc" else 0.001
+            return {"weight_tv": slope * p["distance"] * noise, "modes": 3.0, **COSTS}
         case "logistic":
             loss = 30.0 if sampler != "ulmc" else 40.0
             errors = {"mean_error": 0.1 * noise, "sd_error": 0.1, "behind_nuts": 0.1}
@@ -120,6 +123,8 @@ def test_a_claim_fails_where_it_is_wrong(claim):
                 return {"reached": 1e4 * noise, "floor": 0.05}
             case "stages":
                 return {"w2": p["stages"] * noise}
+            case "apart":
+                return {**m, "weight_tv": noise / p["distance"]}
             case "logistic":
                 return {**m, "log_loss": worse, "mean_error": noise}
             case "field":
@@ -264,12 +269,14 @@ def test_figures_and_tables_are_drawn(results):
             "field",
             "epsilon",
             "stages",
+            "apart",
             "tails",
         ],
         tables=[
             "distances",
             "logistic",
             "field",
+            "apart",
             "tails",
             "reach",
             "gate",

@@ -32,6 +32,8 @@ EPSILONS = (0.05, 0.1, 0.2, 0.4)
 LARGER_EPSILONS = (0.1, 0.2, 0.4, 0.8)
 STAGES = (3, 5, 7, 9, 11)
 TAIL_DIMS = (2, 10)
+DISTANCES = (4.0, 6.0, 8.0, 10.0, 12.0)
+LONGER = 6
 REACHED = 0.15
 OVERHEAD = 1.3
 
@@ -526,6 +528,45 @@ CLAIMS: tuple[Claim, ...] = (
         0.1,
         "Six standard deviations of a mode from each other.",
         sampler="multalmc",
+    ),
+    Claim(
+        "X8-apart",
+        "The weights of MultALMC err the more the farther modes are apart.",
+        "none printed",
+        "three bumps of weights 0.2, 0.5 and 0.3, 4 to 12 standard deviations apart",
+        "ours",
+        Trend(
+            "distance",
+            Sample("weight_tv", {"part": "apart", "sampler": "multalmc", "times": 1}),
+            low=0.0,
+            method="spearman",
+            min_groups=SEEDS,
+        ),
+        _OURS,
+        "Mean over seeds of the rank correlation.",
+    ),
+    Claim(
+        "X8-longer",
+        f"The weights of MultALMC err less than half as much in a run {LONGER} times as long.",
+        "none printed",
+        _THREE,
+        "ours",
+        Compare(
+            Sample(
+                "weight_tv",
+                {"part": "apart", "sampler": "multalmc", "distance": 12.0, "times": LONGER},
+            ),
+            Sample(
+                "weight_tv",
+                {"part": "apart", "sampler": "multalmc", "distance": 12.0, "times": 1},
+            ),
+            "<",
+            0.5,
+            how="ratio",
+            min_trials=SEEDS,
+        ),
+        _OURS,
+        f"Slower by a factor of {LONGER}, all else equal.",
     ),
     *map(_floor, _PLACES),
     _gate(

@@ -123,6 +123,15 @@ def figures(results: Results) -> Iterable[Figure]:
             partial(_stages, stages),
             ("C9", "X5"),
         )
+    if len((apart := results.where(part="apart")).distinct("distance")) > 2:
+        yield Figure(
+            "apart",
+            "Three modes of weights 0.2, 0.5 and 0.3: error of the weights by their distance, mean "
+            "and range over seeds",
+            _apart_alt(apart),
+            partial(_apart, apart),
+            ("X8-apart", "X8-longer"),
+        )
     if tails := results.where(part="tails"):
         yield Figure(
             "tails",
@@ -461,6 +470,50 @@ def _stages(stages: Results) -> MatplotlibFigure:
         axis.set(title=f"equal {fixed}", xlabel="stages")
         axis.set_xticks(list(groups))
     axes[0].set_ylabel("entropic W2")
+    return figure
+
+
+# Distance of modes
+
+
+def _arms_apart(apart: Results) -> Mapping[str, Results]:
+    arms = {}
+    for sampler, found in by(apart, "sampler").items():
+        for times, members in by(found, "times").items():
+            longer = f", {times} times as long" if times > 1 else ""
+            arms[f"{name_of(sampler)}{longer}"] = members
+    return arms
+
+
+def _apart_alt(apart: Results) -> str:
+    parts = []
+    for name, found in _arms_apart(apart).items():
+        cells = [
+            f"{fmean(members.metric('weight_tv')):.2f} at {distance:g}"
+            for distance, members in by(found, "distance").items()
+        ]
+        parts.append(f"{name} {', '.join(cells)}")
+    return f"Mean total variation of the weights by distance. {'; '.join(parts)}."
+
+
+def _apart(apart: Results) -> MatplotlibFigure:
+    from matplotlib import pyplot
+
+    figure, axis = pyplot.subplots(figsize=(6.8, 4.2), layout="constrained")
+    for name, found in _arms_apart(apart).items():
+        _, colour, line = SAMPLERS[str(found[0].params["sampler"])]
+        line = line if found[0].params["times"] == 1 else "o:"
+        groups = {d: members.metric("weight_tv") for d, members in by(found, "distance").items()}
+        means = [fmean(values) for values in groups.values()]
+        axis.plot(list(groups), means, line, color=colour, label=name)
+        low, high = zip(*((min(v), max(v)) for v in groups.values()), strict=True)
+        axis.fill_between(list(groups), low, high, color=colour, alpha=0.15, linewidth=0)
+    axis.set(
+        xlabel="distance of the modes, standard deviations",
+        ylabel="total variation of the mode weights",
+        ylim=(0, None),
+    )
+    legend_below(figure, [axis], columns=2)
     return figure
 
 

@@ -32,10 +32,15 @@ _MAKERS: Mapping[str, Callable[[int], AnalyticTarget]] = {
     "rings": lambda dim: targets.Rings(),
     "funnel": targets.Funnel,
     "wells": targets.DoubleWell,
-    "three": lambda dim: targets.GaussianMixture(
-        torch.tensor([[4.0, 4.0], [16.0, 4.0], [10.0, 15.0]]), 1.0, [0.2, 0.5, 0.3]
-    ),
+    "three": lambda dim: _bumps(12.0),
 }
+
+
+def _bumps(distance: float) -> AnalyticTarget:
+    """Three modes about so many standard deviations apart, the lightest nearest to the origin."""
+    means = torch.tensor([[4.0, 4.0], [16.0, 4.0], [10.0, 15.0]]) * distance / 12
+    return targets.GaussianMixture(means, 1.0, [0.2, 0.5, 0.3])
+
 
 _REFERENCE = 1_000_000
 """Added to a trial's seed where exact samples are drawn that others are compared with."""
@@ -199,6 +204,14 @@ def stages(params: Params, seed: int, context: Context) -> Metrics:
     target = targets.forty_gaussians(int(params["dim"]))
     result = draw(target, params, seed, context.device)
     return {**_distances(_finite(result), target, seed), **_costs(result)}
+
+
+def apart(params: Params, seed: int, context: Context) -> Metrics:
+    """Error of the weights of three modes that are so far apart."""
+    target = _bumps(float(params["distance"]))
+    evaluations = int(params["evaluations"]) * int(params["times"])
+    result = draw(target, {**params, "evaluations": evaluations}, seed, context.device)
+    return {**_modes(_finite(result), target), **_costs(result)}
 
 
 # Posteriors
@@ -410,6 +423,7 @@ PARTS: Mapping[str, Callable[[Params, int, Context], Metrics]] = {
     "tune": tune,
     "reach": reach,
     "stages": stages,
+    "apart": apart,
     "logistic": logistic,
     "field": field,
     "tails": tails,

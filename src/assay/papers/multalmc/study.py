@@ -6,9 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from assay.papers.multalmc.claims import (
     CLAIMS,
+    DISTANCES,
     EPSILONS,
     FIELDS,
     LARGER_EPSILONS,
+    LONGER,
     ORACLES,
     REACH_SEEDS,
     SEEDS,
@@ -134,6 +136,7 @@ def _laptop(seeds: Sequence[int] | None) -> Iterator[Trial]:
     yield from _field(scale, FIELDS, ("multalmc", "pt", "exact"), runs)
     yield from _tails(scale, TAIL_DIMS, runs)
     yield from _stages(scale, runs, steps=5000)
+    yield from _apart(scale, runs)
     yield from _epsilons(scale, runs, steps=2000)
     yield from _gate(scale, runs)
     yield from _path(scale)
@@ -327,6 +330,16 @@ def _stages(scale: Scale, seeds: Sequence[int], steps: int) -> Iterator[Trial]:
                 params = {**place, "fixed": fixed, "stages": stages}
                 params |= {"steps": steps} if fixed == "steps" else {}
                 yield _trial(scale, params, seed, "forty", size="stages")
+
+
+def _apart(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
+    for distance in DISTANCES:
+        for seed in seeds:
+            for name in ("multalmc", "averaged", "pt", "exact"):
+                for times in (1, LONGER) if name == "multalmc" else (1,):
+                    params: dict[str, Param] = {"part": "apart", "distance": distance}
+                    params |= {"sampler": name, "times": times, **chosen("three", name)}
+                    yield _trial(scale, params, seed, "three", budgets=times)
 
 
 def _epsilons(scale: Scale, seeds: Sequence[int], steps: int) -> Iterator[Trial]:

@@ -14,7 +14,7 @@ from assay.study import Result, Results, Table
 
 def tables(results: Results) -> Iterable[Table]:
     """Those for which there are results."""
-    for make in (_distances, _logistic, _field, _tails, _reach, _gate, _oracles, _times, _tuning):
+    for make in _MAKERS:
         if table := make(results):
             yield table
 
@@ -152,6 +152,25 @@ def _reach(results: Results) -> Table | None:
     return Table("reach", title, columns, tuple(rows)) if rows else None
 
 
+def _apart(results: Results) -> Table | None:
+    rows = []
+    for distance, members in by(results.where(part="apart"), "distance").items():
+        for sampler, arms in by(members, "sampler").items():
+            for times, found in by(arms, "times").items():
+                cells = (_mean(found, "weight_tv"), _mean(found, "modes"))
+                rows.append((f"{distance:g}", name_of(sampler), times, *cells, *_costs(found)))
+    columns = (
+        "distance",
+        "sampler",
+        "times as long",
+        "TV of the mode weights",
+        "modes found",
+        *_COSTS,
+    )
+    title = "Three modes of weights 0.2, 0.5 and 0.3, so many sd apart, means over seeds"
+    return Table("apart", title, columns, tuple(rows)) if rows else None
+
+
 def _gate(results: Results) -> Table | None:
     rows = [
         (
@@ -247,3 +266,17 @@ def _candidate(result: Result) -> str:
 def _words(constants: Mapping[str, Any]) -> str:
     numbers = {k: v for k, v in constants.items() if not isinstance(v, str)}
     return ", ".join(f"{k} {v:g}" for k, v in numbers.items())
+
+
+_MAKERS = (
+    _distances,
+    _logistic,
+    _field,
+    _apart,
+    _tails,
+    _reach,
+    _gate,
+    _oracles,
+    _times,
+    _tuning,
+)
