@@ -34,15 +34,19 @@ def made_up(trial):
                 tv = 0.04 * noise
             modes = 8.0 if good or sampler == "exact" else 1.0
             found = {"w2": distance, "sliced_w2": distance, "sliced_ks": distance / 20}
+            if p["target"] == "three" and sampler == "nuts":
+                tv = 0.79 * noise
             weights = {"weight_tv": tv, "modes": modes, "largest": 0.2 if good else 0.97}
-            return {**found, **weights, **COSTS, "score": distance}
+            return {**found, **weights, **COSTS, "score": distance, "spread": 1 + 0.01 * noise}
         case "reach":
             return {"reached": (1e4 if sampler == "multalmc" else 9e4) * noise, "floor": 0.05}
         case "stages":
             return {"w2": 20 / p["stages"] * noise, **COSTS}
         case "apart":
-            slope = 0.02 / p["times"] ** 2 if sampler == "multalmc" else 0.001
+            slope = 0.015 / p["times"] ** 2 if sampler == "multalmc" else 0.001
             return {"weight_tv": slope * p["distance"] * noise, "modes": 3.0, **COSTS}
+        case "far":
+            return {"nearest": p["nearest"] * noise, "modes": 3.0, **COSTS}
         case "logistic":
             loss = 30.0 if sampler != "ulmc" else 40.0
             errors = {"mean_error": 0.1 * noise, "sd_error": 0.1, "behind_nuts": 0.1}
@@ -118,13 +122,15 @@ def test_a_claim_fails_where_it_is_wrong(claim):
                 weights = {"weight_tv": worse, "modes": 2.0, "largest": 0.3 * noise}
                 if claim.id in ("X1-bias", "X8-averaged", "X8-pt"):
                     weights["weight_tv"] = (0.1 if claim.id == "X1-bias" else 0.4) * noise
-                return {**m, "w2": worse, "sliced_ks": worse, **weights}
+                return {**m, "w2": worse, "sliced_ks": worse, **weights, "spread": worse}
             case "reach":
                 return {"reached": 1e4 * noise, "floor": 0.05}
             case "stages":
                 return {"w2": p["stages"] * noise}
             case "apart":
                 return {**m, "weight_tv": noise / p["distance"]}
+            case "far":
+                return {"nearest": 0.4 + 0.01 * noise, "modes": 1 + 0.1 * noise}
             case "logistic":
                 return {**m, "log_loss": worse, "mean_error": noise}
             case "field":

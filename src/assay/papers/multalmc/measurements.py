@@ -36,10 +36,11 @@ _MAKERS: Mapping[str, Callable[[int], AnalyticTarget]] = {
 }
 
 
-def _bumps(distance: float) -> AnalyticTarget:
-    """Three modes about so many standard deviations apart, the lightest nearest to the origin."""
+def _bumps(distance: float, nearest: float = 0.2) -> AnalyticTarget:
+    """Three modes about so many standard deviations apart, and the weight of that near 0."""
     means = torch.tensor([[4.0, 4.0], [16.0, 4.0], [10.0, 15.0]]) * distance / 12
-    return targets.GaussianMixture(means, 1.0, [0.2, 0.5, 0.3])
+    rest = 1 - nearest
+    return targets.GaussianMixture(means, 1.0, [nearest, 0.625 * rest, 0.375 * rest])
 
 
 _REFERENCE = 1_000_000
@@ -208,10 +209,12 @@ def stages(params: Params, seed: int, context: Context) -> Metrics:
 
 def apart(params: Params, seed: int, context: Context) -> Metrics:
     """Error of the weights of three modes that are so far apart."""
-    target = _bumps(float(params["distance"]))
-    evaluations = int(params["evaluations"]) * int(params["times"])
+    target = _bumps(float(params["distance"]), float(params.get("nearest", 0.2)))
+    evaluations = int(params["evaluations"]) * int(params.get("times", 1))
     result = draw(target, {**params, "evaluations": evaluations}, seed, context.device)
-    return {**_modes(_finite(result), target), **_costs(result)}
+    samples = _finite(result)
+    nearest = float(_shares(samples, target)[0])
+    return {"nearest": nearest, **_modes(samples, target), **_costs(result)}
 
 
 # Posteriors
@@ -424,6 +427,7 @@ PARTS: Mapping[str, Callable[[Params, int, Context], Metrics]] = {
     "reach": reach,
     "stages": stages,
     "apart": apart,
+    "far": apart,
     "logistic": logistic,
     "field": field,
     "tails": tails,

@@ -137,6 +137,7 @@ def _laptop(seeds: Sequence[int] | None) -> Iterator[Trial]:
     yield from _tails(scale, TAIL_DIMS, runs)
     yield from _stages(scale, runs, steps=5000)
     yield from _apart(scale, runs)
+    yield from _far(scale, runs)
     yield from _epsilons(scale, runs, steps=2000)
     yield from _gate(scale, runs)
     yield from _path(scale)
@@ -340,6 +341,15 @@ def _apart(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
                     params: dict[str, Param] = {"part": "apart", "distance": distance}
                     params |= {"sampler": name, "times": times, **chosen("three", name)}
                     yield _trial(scale, params, seed, "three", budgets=times)
+
+
+def _far(scale: Scale, seeds: Sequence[int]) -> Iterator[Trial]:
+    """The example's target with other weights, and on the other scale of the fast variable."""
+    for nearest, fast_scale in ((0.2, "path"), (0.8, "path"), (0.2, "target")):
+        for seed in seeds:
+            params: dict[str, Param] = {"part": "far", "distance": DISTANCES[-1]}
+            params |= {"nearest": nearest, **chosen("three", "multalmc"), "fast_scale": fast_scale}
+            yield _trial(scale, params, seed, "three")
 
 
 def _epsilons(scale: Scale, seeds: Sequence[int], steps: int) -> Iterator[Trial]:

@@ -7,7 +7,7 @@ from statistics import fmean, median
 from typing import Any
 
 from assay.papers.multalmc.claims import METRICS, ORACLES
-from assay.papers.multalmc.figures import BASES, TARGETS, by, name_of
+from assay.papers.multalmc.figures import BASES, TARGETS, by, hidden, name_of
 from assay.papers.multalmc.tuning import chosen
 from assay.study import Result, Results, Table
 
@@ -37,7 +37,7 @@ def _distances(results: Results) -> Table | None:
                 (
                     TARGETS[str(target)],
                     name_of(sampler),
-                    *(_mean(found, metric) for metric in _COLUMNS),
+                    *("" if hidden(sampler, m) else _mean(found, m) for m in _COLUMNS),
                     *_costs(found),
                 )
             )
@@ -264,8 +264,9 @@ def _candidate(result: Result) -> str:
 
 
 def _words(constants: Mapping[str, Any]) -> str:
-    numbers = {k: v for k, v in constants.items() if not isinstance(v, str)}
-    return ", ".join(f"{k} {v:g}" for k, v in numbers.items())
+    words = {k: v if isinstance(v, str) else f"{v:g}" for k, v in constants.items()}
+    words.pop("schedule", None)
+    return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in words.items())
 
 
 _MAKERS = (
