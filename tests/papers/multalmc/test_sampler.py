@@ -82,6 +82,11 @@ def test_a_state_of_another_sampler_is_refused():
         sampler(n_steps=10).load_state_dict(states[-1])
     with pytest.raises(ValueError, match=r"^state: is of a run with eps .*, wants 0\.3"):
         sampler(eps=0.3).load_state_dict(states[-1])
+    for change in ({"friction": (0.2, 0.6)}, {"srock_stages": 7}, {"fast_scale": "target"}):
+        with pytest.raises(ValueError, match=f"^state: is of a run with {next(iter(change))} "):
+            sampler(**change).load_state_dict(states[-1])
+    with pytest.raises(TypeError, match=r"^state: got NoneType"):
+        one.load_state_dict(None)
     reverse = MultCDiff(lambda x: -x.square().sum(1), dim=2, n_steps=150)
     with pytest.raises(ValueError, match=r"^state: is of a run with class 'MultALMC', wants"):
         reverse.load_state_dict(states[-1])

@@ -68,7 +68,7 @@ class MultALMC(Sampler):
         friction: (smallest, largest) Gamma, or one number; smallest for half the run, then rising
             linearly.
         mass: m of M = m I, > 0.
-        lambda_delta: 0 < lambda_delta < 0.5; the path is cut off that near to its two ends.
+        lambda_delta: from 1e-6 to below 0.5; the path is cut off that near to its two ends.
         lambda_switch: lambda from which the target's gradient replaces the base's as estimate of
             the score, from 0 to 1.
         srock_stages: s, from 1 to 11.
@@ -79,8 +79,9 @@ class MultALMC(Sampler):
         fast_scale: whose units the fast variable starts and moves in. "path": Y starts at N(0, I),
             and its steps of step_size / eps are, to the target, 1 / lambda times as long, which
             carries it from mode to mode early on. "target": Y / sqrt(lambda) starts at N(0, I) and
-            moves with equal steps at every lambda, for targets that are stiff or grow faster than
-            a Gaussian, where the others are unstable. Both have the same averages.
+            moves with equal steps at every lambda, for targets with near modes that are stiff or
+            grow faster than a Gaussian, where the others are unstable; far modes are lost on it.
+            Both have the same laws to average over.
         o_step: friction and noise of the velocity to first order, "euler", as the paper writes
             it, or "exact".
         dim: d, where the target is a function alone.
@@ -119,11 +120,13 @@ class MultALMC(Sampler):
         self.step_size = number("step_size", step_size, above=0)
         self.eps = number("eps", eps, above=0)
         self.mass = number("mass", mass, above=0)
-        self.lambda_delta = number("lambda_delta", lambda_delta, above=0, most=0.499)
+        self.lambda_delta = number("lambda_delta", lambda_delta, least=1e-6, most=0.499)
         self.lambda_switch = number("lambda_switch", lambda_switch, least=0, most=1)
+        self.srock_stages = srock.check_stages("srock_stages", srock_stages)
         self.srock = srock.coefficients(srock_stages)
         self.base: Base = Normal() if base is None else base
-        if not all(hasattr(self.base, name) for name in ("sample", "score", "pull")):
+        parts = ("sample", "score", "pull")
+        if isinstance(base, type) or not all(hasattr(self.base, name) for name in parts):
             raise TypeError(f"base: got {base!r}, wants Normal() or StudentT(df)")
         self.dynamics = one_of("dynamics", dynamics, DYNAMICS)
         self.fast = one_of("fast", fast, FAST)
@@ -134,7 +137,9 @@ class MultALMC(Sampler):
         self.lambdas = [max(lam, self.lambda_delta) for lam in lambdas(schedule, n_steps)]
         self._path_steps = sum(lam < 1 - self.lambda_delta for lam in self.lambdas)
         self._check_stability(srock_stages)
-        halves = [self._half_friction(gamma) for gamma in frictions(friction, n_steps)]
+        gammas = frictions(friction, n_steps)
+        self.friction = (gammas[0], gammas[-1])
+        halves = [self._half_friction(gamma) for gamma in gammas]
         joined = [halves[0], *(_compose(a, b) for a, b in pairwise(halves))]
         self._rows = [
             self._row_of(lam, *pair) for lam, pair in zip(self.lambdas, joined, strict=True)

@@ -15,6 +15,7 @@ from assay.papers.multalmc.sampler import Sampler, State, TooManyDead
 from assay.papers.multalmc.srock import (
     Scalar,
     add_scaled,
+    check_stages,
     coefficients,
     integrate,
     stability_limit,
@@ -101,8 +102,8 @@ class MultCDiff(Sampler):
         one_of("dynamics", dynamics, DYNAMICS)
         self.process = CriticallyDampedOU(friction) if dynamics == "underdamped" else OverdampedOU()
         self.start_scale = number("start_scale", start_scale, above=0)
+        self.srock_stages = check_stages("srock_stages", srock_stages)
         self._srock = coefficients(srock_stages)
-        self.srock_stages = srock_stages
 
         delta = number("lambda_delta", lambda_delta, above=0)
         if delta >= 1:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -247,7 +247,8 @@ class Sampler(ABC):
             raise TooManyDead(
                 f"step_size: {dead} of {len(alive)} chains are no longer finite after "
                 f"{state.step} of {self.n_steps} steps; wants a smaller step_size / eps or more "
-                "srock_stages (see stability_number), or float64 where the score overflows"
+                "srock_stages (see stability_number), fast_scale='target' or a larger lambda_delta "
+                "where the target is stiff, or float64 where the score overflows"
             )
         if not dead:
             return state
@@ -359,7 +360,8 @@ class Sampler(ABC):
         kept = {
             name: value
             for name, value in vars(self).items()
-            if isinstance(value, str | int | float) and not name.startswith("_")
+            if not name.startswith("_")
+            and (isinstance(value, str | int | float) or type(value) is tuple)
         }
         del kept["compile"]  # the same draws but for rounding
         base = repr(getattr(self, "base", None))
@@ -373,12 +375,16 @@ class Sampler(ABC):
                 was given one, is set to the state saved.
 
         Raises:
-            ValueError: it has other keys, or is of a sampler with other arguments.
+            TypeError: it is no dictionary.
+            ValueError: it has other keys, or is of a sampler with other arguments. Of another
+                target of the same dimension it cannot tell.
         """
         wants = {
             *State.__dataclass_fields__,
             *("generator", "device", "path", "path_steps", "settings"),
         }
+        if not isinstance(state, Mapping):
+            raise TypeError(f"state: got {type(state).__name__}, wants what state_dict() gave")
         if set(state) != wants:
             raise ValueError(f"state: got the keys {sorted(state)}, wants {sorted(wants)}")
         for name, value in self._settings().items():

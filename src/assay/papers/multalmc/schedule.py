@@ -42,7 +42,10 @@ def lambdas(schedule: str | Schedule, n_steps: int) -> list[float]:
         schedule = SCHEDULES[one_of("schedule", schedule, SCHEDULES)]
     if not callable(schedule):
         raise TypeError(f"schedule: got {schedule!r}, wants a name or a function of u in [0, 1]")
-    values = [float(schedule(i / n_steps)) for i in range(n_steps + 1)]
+    try:
+        values = [float(schedule(i / n_steps)) for i in range(n_steps + 1)]
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"schedule: got {error}, wants a function of a number to one") from error
     for i, value in enumerate(values):
         if not 0 <= value <= 1 + 1e-9:  # also false for NaN
             at = f"{value} at u = {i / n_steps:g}"

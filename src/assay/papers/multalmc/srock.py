@@ -37,6 +37,21 @@ class Coefficients(NamedTuple):
     first_noise: float
 
 
+def check_stages(name: str, stages: int) -> int:
+    """A number of stages.
+
+    Args:
+        name: of the argument.
+        stages: s, from 1 to 11.
+
+    Raises:
+        TypeError, ValueError: `stages` is no integer from 1 to 11.
+    """
+    if whole(name, stages) > MOST_STAGES:
+        raise ValueError(f"{name}: got {stages}, wants an integer from 1 to {MOST_STAGES}")
+    return stages
+
+
 @cache
 def coefficients(stages: int) -> Coefficients:
     """The constants mu_i (`drift`), nu_i (`last`), nu_1 (`first_shift`), kappa_1 (`first_noise`).
@@ -47,9 +62,7 @@ def coefficients(stages: int) -> Coefficients:
     Raises:
         TypeError, ValueError: `stages` is no integer from 1 to 11.
     """
-    s = whole("stages", stages)
-    if s > MOST_STAGES:
-        raise ValueError(f"stages: got {stages}, wants an integer from 1 to {MOST_STAGES}")
+    s = check_stages("stages", stages)
     omega0 = 1 + DAMPING / s**2
     t, slope = _chebyshev(s, omega0)
     omega1 = t[s] / slope[s]
