@@ -25,7 +25,7 @@ EIGHT = targets.eight_gaussians()
 @pytest.mark.parametrize("sampler", ["multalmc", "overdamped", "multcdiff", "pt", "rdmc", "ula"])
 def test_no_sampler_evaluates_more_than_its_budget_and_none_much_less(sampler):
     target = "plane" if sampler == "overdamped" else "eight"
-    constants = candidates(target, sampler)[3]
+    constants = candidates(target, sampler)[-1]
     params = {"sampler": sampler, "chains": 4, "evaluations": 4000, **constants}
     result = draw(EIGHT, params, 0)
     assert 0.9 * 4000 < result.n_grad + result.n_logp <= 4000

@@ -67,6 +67,17 @@ def test_a_run_goes_on_bitwise_where_it_was_saved(at, dynamics):
     assert not torch.equal(fresh.sample(5).samples, whole.samples), "the next run is a new one"
 
 
+def test_what_is_no_state_generator_or_device_is_named():
+    one = MultALMC(target(), n_steps=150, step_size=0.01)
+    state = one.init(3, seeded())
+    with pytest.raises(TypeError, match=r"^state: got NoneType"):
+        one.step(seeded(), None)
+    with pytest.raises(TypeError, match=r"^generator: got NoneType"):
+        one.step(None, state)
+    with pytest.raises(ValueError, match=r"^device: got 'nowhere'"):
+        one.sample(3, device="nowhere")
+
+
 def test_a_state_of_another_sampler_is_refused():
     one = sampler()
     with pytest.raises(RuntimeError, match=r"^state_dict: got no run"):

@@ -224,8 +224,13 @@ class Sampler(ABC):
 
         Raises:
             TooManyDead: more than 1 % of the chains left the numbers.
+            TypeError: an argument of another kind.
             ValueError: no step is left, or the generator is on another device.
         """
+        if not isinstance(state, State):
+            raise TypeError(f"state: got {type(state).__name__}, wants one from init or step")
+        if not isinstance(generator, torch.Generator):
+            raise TypeError(f"generator: got {type(generator).__name__}, wants a torch.Generator")
         if state.step >= self.n_steps:
             raise ValueError(f"state: got one after {state.step} steps, wants one with steps left")
         if generator.device != state.x.device:
@@ -327,7 +332,11 @@ class Sampler(ABC):
 
     def _generator(self, device: torch.device | str | None) -> torch.Generator:
         if self.generator is None:
-            generator = torch.Generator(device or "cpu")
+            try:
+                generator = torch.Generator("cpu" if device is None else device)
+            except (RuntimeError, TypeError) as error:
+                got = f"device: got {device!r}, wants a device that torch has here"
+                raise ValueError(got) from error
             return generator.manual_seed(int(torch.randint(2**62, ())))
         if device is not None and torch.device(device).type != self.generator.device.type:
             raise ValueError(f"generator: got one on {self.generator.device}, wants it on {device}")

@@ -242,12 +242,17 @@ def _dim(scale: Scale, target: str) -> int:
 
 
 def _constants(scale: Scale, target: str, sampler: str) -> Mapping[str, Param]:
-    """Those of the search; MultCDiff's epsilon grows with its steps, which fewer make longer."""
+    """Those of the search, but for a smoke test's few evaluations.
+
+    MultCDiff's epsilon grows with its steps, which fewer make longer, and RDMC has inner chains.
+    """
     constants = chosen(target, sampler)
-    if sampler != "multcdiff" or scale is not Scale.SMOKE:
+    if scale is not Scale.SMOKE:
         return constants
-    longer = _size(Scale.LAPTOP, target)[1] / _size(scale, target)[1]
-    return {**constants, "eps": float(constants["eps"]) * longer}
+    if sampler == "multcdiff":
+        longer = _size(Scale.LAPTOP, target)[1] / _size(scale, target)[1]
+        return {**constants, "eps": float(constants["eps"]) * longer}
+    return {**constants, "inner": 1} if sampler == "rdmc" else constants
 
 
 def _compare(
