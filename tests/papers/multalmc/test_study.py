@@ -7,7 +7,8 @@ import math
 import pytest
 from tests.papers.drawing import check_drawn
 
-from assay.papers.multalmc.claims import CLAIMS, METRICS, ORACLES, SEEDS
+from assay.papers.multalmc.claims import CLAIMS
+from assay.papers.multalmc.settings import METRICS, ORACLES, SEEDS
 from assay.papers.multalmc.step_cost import KINDS
 from assay.papers.multalmc.study import study
 from assay.papers.multalmc.tuning import CHOSEN, TUNING_SEED, candidates, chosen

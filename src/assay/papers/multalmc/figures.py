@@ -7,7 +7,7 @@ from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
-from assay.papers.multalmc.claims import METRICS, REACHED
+from assay.papers.multalmc.settings import METRICS, REACHED
 from assay.study import Figure, Result, Results, grouped
 from assay.toolkits.drawing import legend_below
 

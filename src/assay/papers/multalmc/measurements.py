@@ -14,8 +14,8 @@ from torch import Tensor
 from assay.papers.multalmc import metrics, targets
 from assay.papers.multalmc.arms import Params, draw, seeded
 from assay.papers.multalmc.averaged import AveragedALMC
-from assay.papers.multalmc.claims import LOST, METRICS, ORACLES, REACHED
 from assay.papers.multalmc.multalmc import MultALMC
+from assay.papers.multalmc.settings import LOST, METRICS, ORACLES, REACHED
 from assay.papers.multalmc.tuning import chosen
 from assay.study import Context
 

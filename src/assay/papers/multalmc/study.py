@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from assay.papers.multalmc.claims import (
-    CLAIMS,
+from assay.papers.multalmc.claims import CLAIMS
+from assay.papers.multalmc.settings import (
     DISTANCES,
     EPSILONS,
     FIELDS,

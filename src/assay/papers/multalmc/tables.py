@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any
 
-from assay.papers.multalmc.claims import METRICS, ORACLES
 from assay.papers.multalmc.figures import BASES, TARGETS, by, hidden, name_of
+from assay.papers.multalmc.settings import METRICS, ORACLES
 from assay.papers.multalmc.tuning import chosen
 from assay.study import Result, Results, Table
 
