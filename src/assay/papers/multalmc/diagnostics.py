@@ -61,7 +61,7 @@ def stability_number(sampler: MultALMC, curvature: float = 0.0) -> Stability:
     stiffness, lam = max(
         (sampler.fast_time(lam) * (curvature + lam / (1 - lam)), lam) for lam in path
     )
-    return Stability(stiffness, srock.stability_limit(len(sampler.srock.drift)), lam)
+    return Stability(stiffness, srock.stability_limit(sampler.srock_stages), lam)
 
 
 @torch.no_grad()

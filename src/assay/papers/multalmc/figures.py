@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -159,6 +159,16 @@ def by(found: Iterable[Result], name: str) -> dict[Any, Results]:
     """Results by the value of a parameter: names in the order of this module, numbers rising."""
     order = {"sampler": SAMPLERS, "target": TARGETS, "base": BASES}
     return grouped(found, name, order.get(name, ()))
+
+
+def nested(found: Results, name: str, *more: str) -> Iterator[tuple[tuple[Any, ...], Results]]:
+    """Results by the values of several parameters, with those values, ordered as by `by`."""
+    for value, members in by(found, name).items():
+        if not more:
+            yield (value,), members
+            continue
+        for values, group in nested(members, *more):
+            yield (value, *values), group
 
 
 def hidden(sampler: Any, metric: str) -> bool:
@@ -490,10 +500,9 @@ def _stages(stages: Results) -> MatplotlibFigure:
 
 def _arms_apart(apart: Results) -> Mapping[str, Results]:
     arms = {}
-    for sampler, found in by(apart, "sampler").items():
-        for times, members in by(found, "times").items():
-            longer = f", {times} times as long" if times > 1 else ""
-            arms[f"{name_of(sampler)}{longer}"] = members
+    for (sampler, times), found in nested(apart, "sampler", "times"):
+        longer = f", {times} times as long" if times > 1 else ""
+        arms[f"{name_of(sampler)}{longer}"] = found
     return arms
 
 

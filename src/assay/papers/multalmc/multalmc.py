@@ -136,7 +136,7 @@ class MultALMC(Sampler):
         self.o_step = one_of("o_step", o_step, O_STEPS)
         self.lambdas = [max(lam, self.lambda_delta) for lam in lambdas(schedule, n_steps)]
         self._path_steps = sum(lam < 1 - self.lambda_delta for lam in self.lambdas)
-        self._check_stability(srock_stages)
+        self._check_stability()
         gammas = frictions(friction, n_steps)
         self.friction = (gammas[0], gammas[-1])
         halves = [self._half_friction(gamma) for gamma in gammas]
@@ -151,16 +151,16 @@ class MultALMC(Sampler):
             self._move = self._compiled(self._move_overdamped)
             self._polish = self._compiled(self._polish_overdamped)
 
-    def _check_stability(self, stages: int) -> None:
+    def _check_stability(self) -> None:
         if not self._path_steps:
             return
-        lam, limit = self.lambdas[self._path_steps - 1], srock.stability_limit(stages)
+        lam, limit = self.lambdas[self._path_steps - 1], srock.stability_limit(self.srock_stages)
         stiffness = self.fast_time(lam) * lam / (1 - lam)
         if stiffness > limit:
             raise ValueError(
                 f"step_size: got {self.step_size:g} with eps {self.eps:g}, whose stability number "
-                f"reaches {stiffness:.3g} at lambda = {lam:.3g}; {stages} SROCK stages want it "
-                f"<= {limit:.3g}"
+                f"reaches {stiffness:.3g} at lambda = {lam:.3g}; {self.srock_stages} SROCK stages "
+                f"want it <= {limit:.3g}"
             )
 
     def fast_time(self, lam: float) -> float:
@@ -222,7 +222,7 @@ class MultALMC(Sampler):
     def _gradients(self, late: bool) -> int:
         """Of a step on the path; counted here, as compiled code does not count."""
         kicks = 2 if self.dynamics == "underdamped" else 1
-        return len(self.srock.drift) + (kicks if late else 0)
+        return self.srock_stages + (kicks if late else 0)
 
     def _move_underdamped(
         self, x: Tensor, v: Tensor, y: Tensor, noise: Tensor, row: Row, late: bool, work: Work

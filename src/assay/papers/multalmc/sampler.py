@@ -139,8 +139,8 @@ class Sampler(ABC):
         self.target: CountedTarget = as_target(target, dim)
         self.dim = self.target.dim
         self.n_steps = whole("n_steps", n_steps)
-        if generator is not None and not isinstance(generator, torch.Generator):
-            raise TypeError(f"generator: got {type(generator).__name__}, wants a torch.Generator")
+        if generator is not None:
+            _check_generator(generator)
         self.generator = generator
         self.compile = flag("compile", compile)
         self.lambdas: list[float] = []
@@ -198,8 +198,7 @@ class Sampler(ABC):
             TypeError, ValueError: a wrong argument, or what `CountedTarget.check` finds.
         """
         whole("n", n)
-        if not isinstance(generator, torch.Generator):
-            raise TypeError(f"generator: got {type(generator).__name__}, wants a torch.Generator")
+        _check_generator(generator)
         dtype = torch.get_default_dtype() if dtype is None else dtype
         if not isinstance(dtype, torch.dtype) or not dtype.is_floating_point:
             raise TypeError(f"dtype: got {dtype!r}, wants a floating-point torch.dtype")
@@ -229,8 +228,7 @@ class Sampler(ABC):
         """
         if not isinstance(state, State):
             raise TypeError(f"state: got {type(state).__name__}, wants one from init or step")
-        if not isinstance(generator, torch.Generator):
-            raise TypeError(f"generator: got {type(generator).__name__}, wants a torch.Generator")
+        _check_generator(generator)
         if state.step >= self.n_steps:
             raise ValueError(f"state: got one after {state.step} steps, wants one with steps left")
         if generator.device != state.x.device:
@@ -417,6 +415,11 @@ class _Running:
     generator: torch.Generator
     path: list[Tensor]
     path_steps: list[int]
+
+
+def _check_generator(generator: object) -> None:
+    if not isinstance(generator, torch.Generator):
+        raise TypeError(f"generator: got {type(generator).__name__}, wants a torch.Generator")
 
 
 def _short(value: object) -> str:

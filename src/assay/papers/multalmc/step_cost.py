@@ -58,16 +58,16 @@ def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[st
     generator = torch.Generator().manual_seed(0)
     arms: dict[str, Callable[[], Any]] = {}
     for kind in KINDS:
+        compiled = kind == "compiled"
         sampler = MultALMC(
             target.log_prob if kind == "autograd" else target,
             dim=dim,
             n_steps=1000,
             step_size=0.001,
             eps=0.05,
-            compile=kind == "compiled",
+            compile=compiled,
         )
         start = sampler.init(n_chains, generator)
-        compiled = kind == "compiled"
         score = torch.compile(target.score) if compiled else sampler.target.score
         for part, lam in (("early", EARLY), ("late", LATE)):
             state = _at(start, round(lam * sampler.n_steps))
@@ -91,7 +91,7 @@ def step_cost(n_chains: int = 4096, dim: int = 50, repeats: int = 15) -> dict[st
 
 
 def _calls(sampler: MultALMC, part: str) -> int:
-    return (len(sampler.srock.drift) + 2 * (part == "late")) * STEPS
+    return (sampler.srock_stages + 2 * (part == "late")) * STEPS
 
 
 def _of_run(found: dict[str, float], kind: str, what: str, sampler: MultALMC) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from statistics import fmean, median
 from typing import Any
 
-from assay.papers.multalmc.figures import BASES, TARGETS, by, hidden, name_of
+from assay.papers.multalmc.figures import BASES, TARGETS, by, hidden, name_of, nested
 from assay.papers.multalmc.settings import METRICS, ORACLES
 from assay.papers.multalmc.tuning import chosen
 from assay.study import Result, Results, Table
@@ -31,16 +31,15 @@ _COLUMNS: Mapping[str, str] = {
 
 def _distances(results: Results) -> Table | None:
     rows = []
-    for target, members in by(results.where(part="compare"), "target").items():
-        for sampler, found in by(members, "sampler").items():
-            rows.append(
-                (
-                    TARGETS[str(target)],
-                    name_of(sampler),
-                    *("" if hidden(sampler, m) else _mean(found, m) for m in _COLUMNS),
-                    *_costs(found),
-                )
+    for (target, sampler), found in nested(results.where(part="compare"), "target", "sampler"):
+        rows.append(
+            (
+                TARGETS[str(target)],
+                name_of(sampler),
+                *("" if hidden(sampler, m) else _mean(found, m) for m in _COLUMNS),
+                *_costs(found),
             )
+        )
     columns = ("target", "sampler", *_COLUMNS.values(), *_COSTS)
     title = (
         "Distance to exact samples, means over seeds; the rows of exact samples are what chance "
@@ -68,19 +67,18 @@ def _mean(found: Results, metric: str) -> str:
 
 def _logistic(results: Results) -> Table | None:
     rows = []
-    for data, members in by(results.where(part="logistic"), "target").items():
-        for sampler, found in by(members, "sampler").items():
-            rows.append(
-                (
-                    data,
-                    name_of(sampler),
-                    f"{-fmean(found.metric('log_loss')):.3f}",
-                    f"{fmean(found.metric('behind_nuts')):+.4f}",
-                    _mean(found, "mean_error"),
-                    _mean(found, "sd_error"),
-                    *_costs(found),
-                )
+    for (data, sampler), found in nested(results.where(part="logistic"), "target", "sampler"):
+        rows.append(
+            (
+                data,
+                name_of(sampler),
+                f"{-fmean(found.metric('log_loss')):.3f}",
+                f"{fmean(found.metric('behind_nuts')):+.4f}",
+                _mean(found, "mean_error"),
+                _mean(found, "sd_error"),
+                *_costs(found),
             )
+        )
     columns = (
         "data",
         "sampler",
@@ -96,18 +94,17 @@ def _logistic(results: Results) -> Table | None:
 
 def _field(results: Results) -> Table | None:
     rows = []
-    for h, members in by(results.where(part="field"), "h").items():
-        for sampler, found in by(members, "sampler").items():
-            rows.append(
-                (
-                    h,
-                    f"{found[0].metrics['upper_exact']:.4f}",
-                    name_of(sampler),
-                    _mean(found, "upper"),
-                    _mean(found, "weight_error"),
-                    *_costs(found),
-                )
+    for (h, sampler), found in nested(results.where(part="field"), "h", "sampler"):
+        rows.append(
+            (
+                h,
+                f"{found[0].metrics['upper_exact']:.4f}",
+                name_of(sampler),
+                _mean(found, "upper"),
+                _mean(found, "weight_error"),
+                *_costs(found),
             )
+        )
     columns = ("h", "exact weight", "sampler", "weight", "mean error", *_COSTS)
     title = "phi^4: weight of the upper phase, means over seeds"
     return Table("field", title, columns, tuple(rows)) if rows else None
@@ -115,19 +112,18 @@ def _field(results: Results) -> Table | None:
 
 def _tails(results: Results) -> Table | None:
     rows = []
-    for dim, members in by(results.where(part="tails"), "dim").items():
-        for base, found in by(members, "base").items():
-            rows.append(
-                (
-                    dim,
-                    BASES[str(base)][0],
-                    _mean(found, "radius_log_ratio"),
-                    _mean(found, "radius_error"),
-                    _mean(found, "energy"),
-                    _mean(found, "dead"),
-                    *_costs(found),
-                )
+    for (dim, base), found in nested(results.where(part="tails"), "dim", "base"):
+        rows.append(
+            (
+                dim,
+                BASES[str(base)][0],
+                _mean(found, "radius_log_ratio"),
+                _mean(found, "radius_error"),
+                _mean(found, "energy"),
+                _mean(found, "dead"),
+                *_costs(found),
             )
+        )
     columns = (
         "d",
         "base",
@@ -154,11 +150,11 @@ def _reach(results: Results) -> Table | None:
 
 def _apart(results: Results) -> Table | None:
     rows = []
-    for distance, members in by(results.where(part="apart"), "distance").items():
-        for sampler, arms in by(members, "sampler").items():
-            for times, found in by(arms, "times").items():
-                cells = (_mean(found, "weight_tv"), _mean(found, "modes"))
-                rows.append((f"{distance:g}", name_of(sampler), times, *cells, *_costs(found)))
+    for (distance, sampler, times), found in nested(
+        results.where(part="apart"), "distance", "sampler", "times"
+    ):
+        cells = (_mean(found, "weight_tv"), _mean(found, "modes"))
+        rows.append((f"{distance:g}", name_of(sampler), times, *cells, *_costs(found)))
     columns = (
         "distance",
         "sampler",
@@ -239,17 +235,16 @@ def was_quiet(result: Result) -> bool:
 
 def _tuning(results: Results) -> Table | None:
     rows = []
-    for target, members in by(results.where(part="tune"), "target").items():
-        for sampler, found in by(members, "sampler").items():
-            rows.append(
-                (
-                    TARGETS.get(str(target), str(target)),
-                    name_of(sampler),
-                    METRICS.get(str(target), ""),
-                    "; ".join(_candidate(r) for r in found),
-                    _words(chosen(str(target), str(sampler))),
-                )
+    for (target, sampler), found in nested(results.where(part="tune"), "target", "sampler"):
+        rows.append(
+            (
+                TARGETS.get(str(target), str(target)),
+                name_of(sampler),
+                METRICS.get(str(target), ""),
+                "; ".join(_candidate(r) for r in found),
+                _words(chosen(str(target), str(sampler))),
             )
+        )
     title = "Search for constants on a seed apart: score of each candidate, the least is chosen"
     columns = ("target", "sampler", "score", "found", "chosen")
     return Table("tuning", title, columns, tuple(rows)) if rows else None
